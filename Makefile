@@ -1,0 +1,41 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both set up their own virtual environment in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# CPU builds do for everything but training on a GPU; the version is pinned because a plain `torch` is several GB.
+TORCH := torch==2.13.0
+
+.PHONY: demo test lint types setup clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python -m routecast.tuner.cli networks write squeezenet --output routecast-demo
+	$(BIN)/python -m routecast.tuner.cli tune routecast-demo/squeezenet.onnx --family squeezenet --output routecast-demo/tuned
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+# mypy looks for packages in folders, not through import hooks: these links are the namespace as folders.
+TYPES := .mypy_cache/namespace
+PACKAGES := datasets costmodel training tuner
+
+lint: $(READY) types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	mkdir -p $(TYPES)/routecast && $(foreach p,$(PACKAGES),ln -sfn $(CURDIR)/$(p) $(TYPES)/routecast/$(p) &&) true
+	MYPYPATH=$(TYPES) $(BIN)/mypy $(PACKAGES:%=-p routecast.%)
+
+clean:
+	rm -rf $(VENV) build *.egg-info routecast-demo

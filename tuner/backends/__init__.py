@@ -1,0 +1,1 @@
+"""Backends: what builds routes, runs them and times them."""

@@ -1,0 +1,163 @@
+"""ONNX Runtime sessions: from a route to session options, and from a session to an executable."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from routecast.datasets.measurement import LocalTime
+from routecast.datasets.route import Route
+from routecast.tuner.backends.base import Array, Executable, LoadFailed, one_line
+from routecast.tuner.backends.onnxruntime.optimizers import DISABLED_NAMES
+from routecast.tuner.backends.onnxruntime.profile import local_times
+
+_ERRORS_ONLY = 3
+
+_LEVELS = {
+    "all": "ORT_ENABLE_ALL",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "disabled": "ORT_DISABLE_ALL",
+}
+
+# ONNX Runtime's configuration entry by knob, and its text for each value.
+_ENTRIES: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
+    "session.allow_spinning": (
+        ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning"),
+        {"on": "1", "off": "0"},
+    ),
+    "session.prepacking": (("session.disable_prepacking",), {"on": "0", "off": "1"}),
+    "session.dynamic_block_base": (("session.dynamic_block_base",), {}),
+    "session.denormal_as_zero": (("session.set_denormal_as_zero",), {"on": "1", "off": "0"}),
+    "session.gelu_approximation": (("optimization.enable_gelu_approximation",), {"on": "1", "off": "0"}),
+    "session.gemm_bfloat16": (("mlas.enable_gemm_fastmath_arm64_bfloat16",), {"on": "1", "off": "0"}),
+    "session.qdq_cleanup": (("session.enable_quant_qdq_cleanup",), {"on": "1", "off": "0"}),
+}
+
+_SWITCHES = {
+    "session.memory_pattern": "enable_mem_pattern",
+    "session.cpu_arena": "enable_cpu_mem_arena",
+    "session.memory_reuse": "enable_mem_reuse",
+}
+
+_COUNTS = {
+    "session.intra_op_threads": "intra_op_num_threads",
+    "session.inter_op_threads": "inter_op_num_threads",
+}
+
+
+def session_options(route: Route) -> ort.SessionOptions:
+    """ONNX Runtime's session options for a route; what the route does not set stays at ONNX Runtime's default."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    for knob, value in route.items():
+        if knob == "session.graph_optimization_level":
+            options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[value])
+        elif knob == "session.execution_mode":
+            options.execution_mode = getattr(ort.ExecutionMode, f"ORT_{value.upper()}")
+        elif knob in _SWITCHES:
+            setattr(options, _SWITCHES[knob], value == "on")
+        elif knob in _COUNTS:
+            setattr(options, _COUNTS[knob], int(value))
+        elif knob in _ENTRIES:
+            entries, texts = _ENTRIES[knob]
+            for entry in entries:
+                options.add_session_config_entry(entry, texts.get(value, value))
+    return options
+
+
+def disabled_optimizers(route: Route) -> list[str]:
+    """ONNX Runtime's names of the optimisers that a route switches off."""
+    return [
+        name
+        for knob, value in route.items()
+        if knob.startswith("optimizer.") and value == "off"
+        for name in DISABLED_NAMES[knob]
+    ]
+
+
+class OnnxRuntimeExecutable(Executable):
+    """A session, and the inputs it is timed with."""
+
+    def __init__(self, path: Path, route: Route, *, profiling: bool = False) -> None:
+        """Loads a file.
+
+        Raises:
+            LoadFailed: ONNX Runtime refused it; the message is its own first line.
+        """
+        options = session_options(route)
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+        if profiling:
+            self._profiles = tempfile.TemporaryDirectory(prefix="routecast-profile-")
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
+        try:
+            self._session: ort.InferenceSession | None = ort.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled_optimizers(route)
+            )
+        except Exception as error:  # ONNX Runtime's errors share no base class but Exception
+            self.close()
+            raise LoadFailed(one_line(error)) from error
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        self._outputs = [value.name for value in self._session.get_outputs()]
+        self._prepared: dict[str, Array] = {}
+
+    @property
+    def _open(self) -> ort.InferenceSession:
+        if self._session is None:
+            raise LoadFailed("this session was closed; load the artifact again")
+        return self._session
+
+    def _feeds(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        # A graph pass may have found an input to be unused and dropped it.
+        return {name: np.ascontiguousarray(value) for name, value in inputs.items() if name in self._inputs}
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One inference: outputs by name."""
+        try:
+            return dict(zip(self._outputs, self._open.run(self._outputs, self._feeds(inputs)), strict=True))
+        except LoadFailed:
+            raise
+        except Exception as error:
+            raise LoadFailed(one_line(error)) from error
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Copies the inputs into contiguous arrays, which ONNX Runtime reads in place."""
+        self._prepared = self._feeds(inputs)
+
+    def time(self, repeats: int) -> float:
+        """Median latency in ms over ``repeats`` inferences."""
+        run, outputs, feeds, clock = self._open.run, self._outputs, self._prepared, time.perf_counter_ns
+        times = []
+        try:
+            for _ in range(repeats):
+                start = clock()
+                run(outputs, feeds)
+                times.append(clock() - start)
+        except Exception as error:
+            raise LoadFailed(one_line(error)) from error
+        return statistics.median(times) / 1e6
+
+    def profile(self, repeats: int, nodes: Mapping[str, int] | None = None) -> list[LocalTime]:
+        """Local time per node from ONNX Runtime's own profiler; it can be taken once per executable."""
+        if self._profiles is None:
+            raise LoadFailed("this session cannot be profiled: load it with profiling=True, and profile it once")
+        self.time(1 + repeats)
+        text = Path(self._open.end_profiling()).read_text(encoding="utf-8")
+        self._profiles.cleanup()
+        self._profiles = None
+        return local_times(text, repeats, nodes or {})
+
+    def close(self) -> None:
+        """Frees the session and what its profiler wrote."""
+        self._session = None
+        if self._profiles is not None:
+            self._profiles.cleanup()
+            self._profiles = None

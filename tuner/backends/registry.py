@@ -1,0 +1,31 @@
+"""The backends by name, imported only when asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from routecast.datasets.errors import UsageError
+from routecast.tuner.backends.base import Backend
+
+# Module and class by name. A backend's module imports what it drives, so only the one asked for is imported.
+_BACKENDS = {
+    "onnxruntime": ("routecast.tuner.backends.onnxruntime.backend", "OnnxRuntimeBackend"),
+}
+
+
+def backend_names() -> tuple[str, ...]:
+    """Names of all backends, whether or not they work on this machine."""
+    return tuple(sorted(_BACKENDS))
+
+
+def get_backend(name: str) -> Backend:
+    """A backend by name.
+
+    Raises:
+        UsageError: there is no such backend.
+    """
+    if name not in _BACKENDS:
+        raise UsageError(f"unknown backend {name!r}: choose one of {', '.join(backend_names())}")
+    module, attribute = _BACKENDS[name]
+    backend: Backend = getattr(import_module(module), attribute)()
+    return backend

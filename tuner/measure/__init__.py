@@ -1,0 +1,1 @@
+"""Measuring: one forked process per route, timed beside the default route, checked against the original model."""

@@ -1,0 +1,166 @@
+"""All that measuring the routes of one model needs: its files, inputs and reference, and a runner of children."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from routecast.datasets.environment import Environment
+from routecast.datasets.errors import RoutecastError, UsageError
+from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
+from routecast.datasets.model import Model, write_static
+from routecast.datasets.route import Route, RouteSpace
+from routecast.tuner.backends.base import Backend
+from routecast.tuner.measure.accuracy import AccuracyLimit
+from routecast.tuner.measure.inputs import Ranges, save_input_sets
+from routecast.tuner.measure.runner import Limits, Runner
+from routecast.tuner.measure.timing import TimingConfig
+from routecast.tuner.measure.worker import Job
+
+EXPLORE = TimingConfig()
+CONFIRM = TimingConfig(min_blocks=16, max_blocks=48, seconds=5.0, half_width=0.0015, lost=float("inf"))
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """How to measure.
+
+    Attributes:
+        inputs: the user's input sets, ``.npz`` or ``.npy``; when empty, sets are generated.
+        input_sets: how many to generate.
+        ranges: of generated inputs, by input name.
+        seed: of generated inputs and of block order.
+        limit: accuracy limit.
+        limits: time and memory of a child.
+        explore: timing of a first measurement.
+        confirm: timing of controls and confirmations.
+    """
+
+    inputs: tuple[Path, ...] = ()
+    input_sets: int = 2
+    ranges: Ranges = field(default_factory=dict)
+    seed: int = 0
+    limit: AccuracyLimit = field(default_factory=AccuracyLimit)
+    limits: Limits = field(default_factory=Limits)
+    explore: TimingConfig = EXPLORE
+    confirm: TimingConfig = CONFIRM
+
+
+class Workbench:
+    """Measures routes of one model on one backend.
+
+    Use it as a context manager: leaving it ends the measuring processes. Builds and outputs stay in the folder.
+
+    Attributes:
+        artifacts: where the build of a measurement lies, by the measurement's identity.
+    """
+
+    def __init__(
+        self, model: Model, backend: Backend, space: RouteSpace, folder: Path, config: BenchConfig, run: str = ""
+    ) -> None:
+        """Prepares the files; ``start`` runs the unmodified model."""
+        self.model = model
+        self.backend = backend
+        self.space = space
+        self.environment: Environment = backend.environment()
+        self.artifacts: dict[str, Path] = {}
+        self._config = config
+        self._run = run
+        self._folder = folder.resolve()
+        (self._folder / "artifacts").mkdir(parents=True, exist_ok=True)
+        self._static = write_static(model, self._folder)
+        self._inputs = save_input_sets(
+            model,
+            self._folder,
+            given=config.inputs,
+            count=config.input_sets,
+            seed=config.seed,
+            ranges=config.ranges,
+        )
+        self._references = tuple(path.with_name(path.name.replace("inputs", "reference")) for path in self._inputs)
+        self._runner = Runner(backend.preload, config.limits)
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._runner.close()
+
+    def start(self) -> None:
+        """Runs the unmodified model on every input set and keeps its outputs as the reference.
+
+        Raises:
+            UsageError: it gives NaN, infinity or only zeros.
+            RoutecastError: it does not run, crashes or hangs.
+        """
+        result = self._runner.run(self._job("reference"))
+        if "usage_error" in result:
+            raise UsageError(result["usage_error"])
+        if "error" in result or "status" in result:
+            reason = result.get("error") or result["message"]
+            raise RoutecastError(f"the unmodified model {self.model.path} does not run: {reason}")
+
+    def measure(self, route: Route, purpose: Purpose = Purpose.EXPLORE) -> Measurement:
+        """Measures one route in a child of its own; whatever the route does is a measurement.
+
+        Raises:
+            RoutecastError: the disk is full or the measuring process itself is gone.
+        """
+        job = self._job("measure", route, purpose)
+        result = self._runner.run(job)
+        if "fatal" in result:
+            raise RoutecastError(result["fatal"])
+        artifact = result.pop("artifact", None)
+        profile = tuple(LocalTime(**layer) for layer in result.pop("local_profile", ()))
+        values: dict[str, Any] = {**result, "status": Status(result["status"])}
+        measurement = Measurement(
+            fingerprint=self.model.graph.fingerprint,
+            route=route,
+            environment=self.environment.identity,
+            model=self.model.name,
+            family=self.model.family,
+            purpose=purpose,
+            run=self._run,
+            local_profile=profile,
+            **values,
+        )
+        if artifact is not None:
+            self.artifacts[measurement.identity] = Path(artifact)
+        if purpose is not Purpose.CONFIRM:
+            shutil.rmtree(job.folder)
+        return measurement
+
+    def _job(self, kind: str, route: Route | None = None, purpose: Purpose = Purpose.EXPLORE) -> Job:
+        self._count += 1
+        folder = self._folder / f"job-{self._count:04d}"
+        if folder.exists():  # left by an interrupted run
+            shutil.rmtree(folder)
+        route = route if route is not None else Route()
+        return Job(
+            kind=kind,
+            folder=str(folder),
+            backend=self.backend.name,
+            model=str(self._static),
+            inputs=tuple(map(str, self._inputs)),
+            references=tuple(map(str, self._references)),
+            artifacts=str(self._folder / "artifacts"),
+            build_key=self._build_key(route),
+            node_names=tuple(node.name for node in self.model.graph.nodes),
+            route=str(route),
+            purpose=purpose.value,
+            timing=self._config.explore if purpose is Purpose.EXPLORE else self._config.confirm,
+            limit=self._config.limit,
+            seed=self._config.seed + self._count,
+        )
+
+    def _build_key(self, route: Route) -> str:
+        """Names the part of a route that changes what is built."""
+        parts = {name: value for name, value in route.items() if self.space.by_name[name].stage == "build"}
+        return hashlib.sha256(str(Route(parts)).encode()).hexdigest()[:16] if parts else "default"

@@ -1,0 +1,205 @@
+"""What happens inside the forked child: build, load, check, time and profile one route."""
+
+from __future__ import annotations
+
+import errno
+import json
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from routecast.datasets.errors import RoutecastError, UsageError
+from routecast.datasets.measurement import Purpose, Status
+from routecast.datasets.route import Route
+from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildRequest, Executable, LoadFailed
+from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.measure.accuracy import AccuracyLimit, check_reference, losses
+from routecast.tuner.measure.inputs import load_arrays, save_arrays
+from routecast.tuner.measure.timing import TimingConfig, time_beside
+
+PROFILE_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing for a child to do; it travels as JSON.
+
+    Attributes:
+        kind: ``reference`` runs the unmodified model and keeps its outputs, ``measure`` measures a route.
+        folder: the child's own folder: ``stage``, ``result.json`` and ``log`` appear there.
+        backend: name of the backend.
+        model: ONNX file with fixed shapes.
+        inputs, references: input sets and the outputs expected, ``.npz`` files, in pairs.
+        artifacts: folder of finished builds, shared by all children of a workbench.
+        build_key: names the route's build in ``artifacts``; routes that differ only at load share it.
+        node_names: names of the graph's operators by index.
+        route: text form of the route.
+        purpose: why it is measured; a confirmation is built again.
+        timing: how to time.
+        limit: the accuracy limit.
+        seed: of block order and bootstrap.
+    """
+
+    kind: str
+    folder: str
+    backend: str
+    model: str
+    inputs: tuple[str, ...]
+    references: tuple[str, ...]
+    artifacts: str = ""
+    build_key: str = ""
+    node_names: tuple[str, ...] = ()
+    route: str = ""
+    purpose: str = Purpose.EXPLORE.value
+    timing: TimingConfig = field(default_factory=TimingConfig)
+    limit: AccuracyLimit = field(default_factory=AccuracyLimit)
+    seed: int = 0
+
+    def save(self) -> Path:
+        """Writes the job into its folder."""
+        path = Path(self.folder) / "job.json"
+        path.write_text(json.dumps(asdict(self)))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Job:
+        """Reads what ``save`` wrote."""
+        data = json.loads(path.read_text())
+        data["timing"] = TimingConfig(**data["timing"])
+        data["limit"] = AccuracyLimit(**data["limit"])
+        for name in ("inputs", "references", "node_names"):
+            data[name] = tuple(data[name])
+        return cls(**data)
+
+
+def run_job(path: Path) -> None:
+    """Does a job and writes ``result.json`` in its folder, whole or not at all."""
+    job = Job.load(path)
+    work = {"reference": _reference, "measure": _measure}[job.kind]
+    try:
+        result = work(job, lambda stage: Path(job.folder, "stage").write_text(stage) and None)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        result = {"fatal": f"the disk that holds {job.folder} is full: free some space, then go on with --resume"}
+    result["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    partial = Path(job.folder, "result.partial")
+    partial.write_text(json.dumps(result))
+    partial.rename(Path(job.folder, "result.json"))
+
+
+def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
+    """Outputs of the unmodified model, by ONNX Runtime on the CPU without any graph optimisation."""
+    from routecast.tuner.backends.onnxruntime import run_unmodified  # the reference is the same for every backend
+
+    stage("running the unmodified model")
+    try:
+        for index, (inputs, target) in enumerate(zip(job.inputs, job.references, strict=True)):
+            outputs = run_unmodified(Path(job.model), load_arrays(Path(inputs)))
+            check_reference(outputs, index)
+            save_arrays(Path(target), outputs)
+    except UsageError as error:
+        return {"usage_error": str(error)}
+    except RoutecastError as error:
+        return {"error": str(error)}
+    return {}
+
+
+def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
+    backend, route = get_backend(job.backend), Route.parse(job.route)
+    result: dict[str, Any] = {}
+    try:
+        stage("building")
+        artifact = _built(backend, job, route)
+        result |= {
+            "artifact": str(artifact.path),
+            "build_seconds": artifact.build_seconds,
+            "engine_bytes": artifact.bytes,
+            "engine_hash": artifact.hash,
+        }
+        stage("loading")
+        began = time.perf_counter()
+        candidate = backend.load(artifact, route, Path(job.model))
+        result["load_seconds"] = time.perf_counter() - began
+        stage("checking accuracy")
+        result |= _accuracy(candidate, job)
+        stage("timing")
+        result |= _timed(backend, candidate, job)
+        stage("profiling")
+        result["local_profile"] = _profiled(backend, artifact, route, job)
+    except BuildFailed as error:
+        return {**result, "status": Status.BUILD_FAILED, "message": str(error)}
+    except LoadFailed as error:
+        return {**result, "status": Status.LOAD_FAILED, "message": str(error)}
+    return result
+
+
+def _built(backend: Backend, job: Job, route: Route) -> Artifact:
+    """The route's artifact: one that is there already, unless a confirmation wants a new one."""
+    if job.purpose == Purpose.CONFIRM:
+        return _build(backend, job, route, Path(job.folder, "build"))
+    return _shared_build(backend, job, route, job.build_key)
+
+
+def _shared_build(backend: Backend, job: Job, route: Route, key: str) -> Artifact:
+    finished = Path(job.artifacts, key)
+    record = finished / "artifact.json"
+    if not record.exists():
+        artifact = _build(backend, job, route, Path(job.folder, f"build-{key}"))
+        folder = Path(job.folder, f"build-{key}")
+        path = artifact.path
+        if path.is_relative_to(folder):
+            path = finished / path.relative_to(folder)
+        (folder / "artifact.json").write_text(json.dumps({**asdict(artifact), "path": str(path)}))
+        try:
+            folder.rename(finished)
+        except OSError:  # another child finished the same build first
+            shutil.rmtree(folder)
+    data = json.loads(record.read_text())
+    return Artifact(**{**data, "path": Path(data["path"])})
+
+
+def _build(backend: Backend, job: Job, route: Route, folder: Path) -> Artifact:
+    folder.mkdir(parents=True)
+    calibration = tuple(Path(path) for path in job.inputs)
+    return backend.build(BuildRequest(Path(job.model), route, folder, calibration, job.node_names))
+
+
+def _accuracy(candidate: Executable, job: Job) -> dict[str, Any]:
+    worst: dict[str, float] = {}
+    for inputs, reference in zip(job.inputs, job.references, strict=True):
+        try:
+            found = losses(candidate.run(load_arrays(Path(inputs))), load_arrays(Path(reference)))
+        except ValueError as error:
+            return {"status": Status.INACCURATE, "message": str(error), "accuracy": worst}
+        worst = {metric: max(loss, worst.get(metric, 0.0)) for metric, loss in found.items()}
+    reason = job.limit.reason(worst)
+    return {"status": Status.INACCURATE if reason else Status.OK, "message": reason, "accuracy": worst}
+
+
+def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
+    inputs = load_arrays(Path(job.inputs[0]))
+    default = backend.load(_shared_build(backend, job, Route(), "default"), Route(), Path(job.model))
+    for executable in (candidate, default):
+        executable.prepare(inputs)
+    timing = time_beside(candidate, default, job.timing, job.seed)
+    candidate.close()
+    default.close()
+    return {**asdict(timing), "latency_ms": _median(timing.blocks_ms), "default_ms": _median(timing.default_blocks_ms)}
+
+
+def _profiled(backend: Backend, artifact: Artifact, route: Route, job: Job) -> list[dict[str, Any]]:
+    nodes = {name: index for index, name in enumerate(job.node_names) if name}
+    with backend.load(artifact, route, Path(job.model), profiling=True) as executable:
+        executable.prepare(load_arrays(Path(job.inputs[0])))
+        return [asdict(layer) for layer in executable.profile(PROFILE_REPEATS, nodes)]
+
+
+def _median(values: tuple[float, ...]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,110 @@
+"""The strategy that routecast exists for: measure what a cost model expects to gain most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from routecast.costmodel.base import ModelView
+from routecast.datasets.measurement import Measurement
+from routecast.datasets.route import Route, RouteSpace
+from routecast.tuner.search.acquisition import Setting, choose_batch
+from routecast.tuner.search.base import Strategy
+from routecast.tuner.search.pool import Scores, grow_pool
+
+# Before the last round a surprise can still be followed up, so the uncertain counts for more.
+_EXPLORING = 1.5
+_EXPLOITING = 1.0
+_PARENTS = 8
+
+
+class ModelSearch(Strategy):
+    """Measures the batch with the greatest expected improvement according to a cost model.
+
+    Each round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by expected
+    improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the cost model's view
+    before the next round. With no view, or one that warns that it is out of its depth, the strategy changes one knob
+    at a time: first on the default route, later also on the best route measured.
+    """
+
+    name = "model"
+
+    def __init__(
+        self,
+        space: RouteSpace,
+        *,
+        seed: int = 0,
+        view: ModelView | None = None,
+        pool: int = 4096,
+        builds: int | None = None,
+        order: ModelView | None = None,
+    ) -> None:
+        """Takes what predicts, and how far to look.
+
+        Args:
+            space: the routes to choose from.
+            seed: of everything random.
+            view: the cost model's view of the model being tuned.
+            pool: how many candidates to score per round.
+            builds: how many routes will be asked for in all; the last of them are chosen without extra exploration.
+            order: what sorts single changes when ``view`` is out of its depth; ``view`` itself when None.
+        """
+        super().__init__(space, seed=seed)
+        self._trusted = view is not None and not view.warnings
+        self._first = view if self._trusted else order or view
+        self._view = self._first
+        self._pool = pool
+        self._builds = builds
+        self._asked = 0
+
+    def ask(self, count: int) -> list[Route]:
+        """See ``Strategy.ask``."""
+        routes = super().ask(count)
+        self._asked += len(routes)
+        return routes
+
+    def _propose(self, count: int) -> Iterator[Route]:
+        if self._trusted and self._view is not None:
+            yield from self._guided(self._view, count)
+        else:
+            yield from self._scan()
+        yield from self._random(count)
+
+    def _learn(self, measurements: Sequence[Measurement]) -> None:
+        del measurements
+        if self._first is not None:
+            self._view = self._first.adapt(list(self._told.values()))
+
+    def _guided(self, view: ModelView, count: int) -> list[Route]:
+        done = sorted((item for item in self._told.values() if item.ok), key=lambda item: item.log_ratio)
+        parents = [item.route for item in done[:_PARENTS] if item.log_ratio < 0]
+        candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
+        last = self._builds is not None and self._asked + count >= self._builds
+        exploration = _EXPLOITING if last else _EXPLORING
+        weights = _setting_weights(Scores.of(view, self.space.single_changes()))
+        return choose_batch(candidates, count, self._best_log_ratio, weights, self.rng, exploration)
+
+    def _scan(self) -> Iterator[Route]:
+        """Single changes of the best route measured and of the default route, the most promising first."""
+        routes = self.space.single_changes()
+        if self.best is not None and self._best_log_ratio < 0:
+            routes += self.space.single_changes(self.best.route)
+        routes = [route for route in dict.fromkeys(routes) if not route.is_default]
+        if self._view is None:
+            yield from routes
+        else:
+            yield from Scores.of(self._view, routes).leading(len(routes))
+
+    @property
+    def _best_log_ratio(self) -> float:
+        """Of the best route known, which is the default route until another beats it."""
+        return min(0.0, self.best.log_ratio) if self.best is not None else 0.0
+
+
+def _setting_weights(singles: Scores) -> dict[Setting, float]:
+    """How much each setting decides the fate of a route that holds it: its effect, uncertainty and risk."""
+    importance = abs(singles.log_ratio) + singles.std + singles.failure
+    return {
+        setting: float(weight)
+        for route, weight in zip(singles.routes, importance, strict=True)
+        for setting in route.items()
+    }

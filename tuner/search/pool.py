@@ -1,0 +1,133 @@
+"""The candidates that a cost model scores: drawn at random, then evolved around the most promising."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from routecast.costmodel.base import Array, ModelView
+from routecast.datasets.route import Route, RouteSpace
+
+_ELITE = 48
+_PAIRED_SINGLES = 16
+_GENERATIONS = 3
+# Random routes are a share of the pool; half change few knobs, half change many.
+_RANDOM_SHARE = 0.4
+_SPREADS = ((1, 3), (2, 8))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a cost model said of R candidates; each array has shape (R,).
+
+    Attributes:
+        routes: the candidates.
+        log_ratio: predicted mean of the log ratio to the default route.
+        std: its standard deviation.
+        failure: probability of not ending ok.
+    """
+
+    routes: tuple[Route, ...]
+    log_ratio: Array
+    std: Array
+    failure: Array
+
+    @classmethod
+    def of(cls, view: ModelView, routes: Sequence[Route]) -> Scores:
+        """Scores routes in one batch."""
+        if not routes:
+            return cls((), np.zeros(0), np.zeros(0), np.zeros(0))
+        said = view.predict(routes)
+        return cls(said.routes, said.log_ratio, said.log_ratio_std, said.failure)
+
+    def joined(self, other: Scores) -> Scores:
+        """These candidates and then the others."""
+        return Scores(
+            self.routes + other.routes,
+            np.concatenate([self.log_ratio, other.log_ratio]),
+            np.concatenate([self.std, other.std]),
+            np.concatenate([self.failure, other.failure]),
+        )
+
+    def without(self, routes: Collection[Route]) -> Scores:
+        """The candidates that are not among ``routes``."""
+        keep = np.array([index for index, route in enumerate(self.routes) if route not in routes], dtype=np.int64)
+        kept = tuple(self.routes[index] for index in keep)
+        return Scores(kept, self.log_ratio[keep], self.std[keep], self.failure[keep])
+
+    @property
+    def promise(self) -> Array:
+        """Optimistic log ratio, its gain weighed by the chance that the route works; lower is better, shape (R,)."""
+        optimistic = self.log_ratio - self.std
+        return np.maximum(optimistic, 0.0) + (1.0 - self.failure) * np.minimum(optimistic, 0.0)
+
+    def leading(self, count: int) -> list[Route]:
+        """The ``count`` most promising routes, best first."""
+        return [self.routes[index] for index in np.argsort(self.promise, kind="stable")[:count]]
+
+
+def grow_pool(
+    space: RouteSpace, view: ModelView, rng: np.random.Generator, size: int, parents: Sequence[Route] = ()
+) -> Scores:
+    """Scores about ``size`` distinct routes of a space.
+
+    They are all single changes, pairs of the most promising single changes, random routes, and three generations of
+    mutations and crossovers of the most promising and of ``parents``.
+
+    Args:
+        space: where routes come from.
+        view: what scores them, one batch per generation.
+        rng: source of randomness.
+        size: how many routes at most, single changes not counted.
+        parents: routes known to be good, such as the best measured.
+    """
+    pool = _Pool(view)
+    pool.add(space.single_changes())
+    pool.add(_pairs(space, pool.scores.leading(_PAIRED_SINGLES))[:size])
+    drawn = int(size * _RANDOM_SHARE / len(_SPREADS))
+    pool.add([*parents, *(route for spread in _SPREADS for route in space.sample(drawn, rng, spread))])
+    brood = max(0, size - len(pool.scores.routes)) // _GENERATIONS
+    for _ in range(_GENERATIONS):
+        elite = [*dict.fromkeys([*parents, *pool.scores.leading(_ELITE)])]
+        pool.add(itertools.islice(_offspring(space, elite, rng), brood))
+    return pool.scores
+
+
+class _Pool:
+    """Scores that never hold a route twice, nor the default route."""
+
+    def __init__(self, view: ModelView) -> None:
+        self._view = view
+        self._known = {Route()}
+        self.scores = Scores.of(view, ())
+
+    def add(self, routes: Iterable[Route]) -> None:
+        """Scores the routes that are new."""
+        new = [route for route in dict.fromkeys(routes) if route not in self._known]
+        self._known.update(new)
+        self.scores = self.scores.joined(Scores.of(self._view, new))
+
+
+def _pairs(space: RouteSpace, singles: Sequence[Route]) -> list[Route]:
+    return [space.canonical(Route({**one, **other})) for one, other in itertools.combinations(singles, 2)]
+
+
+def _offspring(space: RouteSpace, elite: Sequence[Route], rng: np.random.Generator) -> Iterator[Route]:
+    """Endless children of elite routes: the union of two, a mix of two, or one with a setting changed or dropped."""
+    knobs = [knob for knob in space.knobs if knob.alternatives]
+    while elite:
+        settings = dict(elite[int(rng.integers(len(elite)))])
+        kind = rng.random()
+        if kind < 0.5:
+            other = elite[int(rng.integers(len(elite)))]
+            share = 1.0 if kind < 0.25 else 0.5
+            settings = {**settings, **{name: value for name, value in other.items() if rng.random() < share}}
+        else:
+            knob = knobs[int(rng.integers(len(knobs)))]
+            settings[knob.name] = knob.values[int(rng.integers(len(knob.values)))]
+            if settings and kind > 0.85:
+                settings.pop(list(settings)[int(rng.integers(len(settings)))])
+        yield space.canonical(Route(settings))

@@ -1,0 +1,398 @@
+"""Tuning one model: predict, measure the promising routes, confirm, and never return anything slower than the default."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from routecast.datasets.errors import UsageError
+from routecast.datasets.measurement import Measurement, Purpose
+from routecast.datasets.model import Model, open_model
+from routecast.datasets.route import Route, RouteSpace
+from routecast.tuner.backends.base import Backend
+from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.measure.accuracy import AccuracyLimit
+from routecast.tuner.measure.inputs import Ranges
+from routecast.tuner.measure.runner import Limits
+from routecast.tuner.measure.workbench import BenchConfig, Workbench
+from routecast.tuner.results import Observer, RoutePrediction, TuneResult, best_of
+from routecast.tuner.search import make_strategy
+from routecast.tuner.search.base import Strategy
+
+if TYPE_CHECKING:
+    from routecast.costmodel.base import ModelView
+    from routecast.datasets.history import History
+
+CONFIRMED_ROUTES = 2
+CONFIRMATIONS = 2
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """How to tune.
+
+    Attributes:
+        backend: what builds and runs.
+        builds: number of routes to explore.
+        rounds: they are asked for in this many rounds; the cost model is corrected in between.
+        minutes: no new route is begun after this time; None sets no limit.
+        strategy: name of the search strategy.
+        cost_model: folder of a cost model; None is the champion of the registry, or the shipped one without it.
+        metric, threshold: accuracy limit.
+        seed: of inputs, of the search and of the order of blocks.
+        timeout_s: of one route, in seconds.
+        memory_gb: of one route, in GB; None is four fifths of the machine's.
+        input_sets: number of generated input sets.
+        allow_numerics: whether knobs that may change results are tried, within the accuracy limit.
+        pool: number of candidate routes that the cost model scores per round.
+    """
+
+    backend: str = "onnxruntime"
+    builds: int = 8
+    rounds: int = 2
+    minutes: float | None = None
+    strategy: str = "model"
+    cost_model: str | Path | None = None
+    metric: str = "cos"
+    threshold: float = 1e-2
+    seed: int = 0
+    timeout_s: float = 120.0
+    memory_gb: float | None = None
+    input_sets: int = 2
+    allow_numerics: bool = True
+    pool: int = 4096
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without a model."""
+        for name in ("builds", "rounds", "input_sets", "pool", "timeout_s"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
+        self.limit  # noqa: B018 - checks the metric
+
+    @property
+    def limit(self) -> AccuracyLimit:
+        """The accuracy limit."""
+        return AccuracyLimit(self.metric, self.threshold)
+
+
+def tune(
+    model: str | Path | Model,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    family: str = "unknown",
+    inputs: Sequence[Path] = (),
+    ranges: Ranges | None = None,
+    history: History | str | Path | None = None,
+    output: Path | None = None,
+    resume: bool = False,
+    config: TuneConfig | None = None,
+    observer: Observer | None = None,
+) -> TuneResult:
+    """Tunes one model and writes the faster one, a report and the measurements.
+
+    Args:
+        model: an ONNX file.
+        shapes: by input name, needed for dynamic inputs.
+        family: architecture family to file the measurements under.
+        inputs: input sets to measure and judge with, ``.npz`` or ``.npy``; generated when empty.
+        ranges: of generated inputs.
+        history: where measurements are kept; None is the user's own.
+        output: folder of the results; None is ``routecast-<model>`` here.
+        resume: go on with the interrupted tune in ``output``.
+        config: how to tune.
+        observer: is told what happens.
+
+    Raises:
+        UsageError: the model, inputs or options cannot be used.
+        RoutecastError: the unmodified model does not run, the disk is full, or the history cannot be written.
+    """
+    from routecast.datasets.history import History
+
+    config, observer = config or TuneConfig(), observer or Observer()
+    opened = model if isinstance(model, Model) else open_model(model, shapes, family=family)
+    backend = get_backend(config.backend)
+    output = (output or Path(f"routecast-{opened.name}")).resolve()
+    owned = not isinstance(history, History)
+    store = History(history) if not isinstance(history, History) else history
+    try:
+        state = _State.begin(output, opened, config, resume)
+        session = _Tune(opened, backend, store, state, config, observer)
+        bench = BenchConfig(
+            inputs=tuple(Path(path) for path in inputs),
+            input_sets=config.input_sets,
+            ranges=ranges or {},
+            seed=config.seed,
+            limit=config.limit,
+            limits=Limits(config.timeout_s, None if config.memory_gb is None else int(config.memory_gb * 1e9)),
+        )
+        return session.run(bench)
+    finally:
+        observer.finished()
+        if owned:
+            store.close()
+
+
+@dataclass
+class _State:
+    """What must outlive a kill, besides the measurements in the history: ``state.json`` in the output folder."""
+
+    output: Path
+    run: str
+    fingerprint: str
+    settings: dict[str, object]
+    predictions: list[RoutePrediction]
+
+    @classmethod
+    def begin(cls, output: Path, model: Model, config: TuneConfig, resume: bool) -> _State:
+        """Starts anew, or reads what an interrupted tune left.
+
+        Raises:
+            UsageError: there is nothing to resume, or it was another model or other options.
+        """
+        settings = json.loads(json.dumps(asdict(config), default=str))
+        path = output / "state.json"
+        if not resume:
+            output.mkdir(parents=True, exist_ok=True)
+            state = cls(output, uuid.uuid4().hex[:12], model.graph.fingerprint, settings, [])
+            state.save()
+            return state
+        if not path.exists():
+            raise UsageError(f"nothing to resume in {output}: it holds no state.json; start without --resume")
+        data = json.loads(path.read_text())
+        if data["fingerprint"] != model.graph.fingerprint:
+            raise UsageError(f"{output} holds the tune of another model: give its own --output or start anew")
+        free = {"builds", "rounds", "minutes"}  # a tune may be resumed with a greater budget
+        changed = sorted(k for k in settings if k not in free and settings[k] != data["settings"].get(k))
+        if changed:
+            raise UsageError(f"resuming with other options than the tune in {output} began with: {', '.join(changed)}")
+        predictions = [RoutePrediction.from_json(item) for item in data["predictions"]]
+        return cls(output, data["run"], data["fingerprint"], settings, predictions)
+
+    def save(self) -> None:
+        """Writes it, whole or not at all."""
+        data = {**vars(self), "output": str(self.output), "predictions": [p.to_json() for p in self.predictions]}
+        partial = self.output / "state.partial"
+        partial.write_text(json.dumps(data))
+        partial.replace(self.output / "state.json")
+
+
+class _Tune:
+    """One tune under way."""
+
+    def __init__(
+        self, model: Model, backend: Backend, store: History, state: _State, config: TuneConfig, observer: Observer
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self.store = store
+        self.state = state
+        self.config = config
+        self.observer = observer
+        self.space: RouteSpace = backend.space(model, allow_numerics=config.allow_numerics)
+        self.measurements: list[Measurement] = list(store.measurements(run=state.run))
+        self.warnings: tuple[str, ...] = ()
+        self.cost_model = ""
+        self.began = time.monotonic()
+
+    def run(self, bench_config: BenchConfig) -> TuneResult:
+        """Does what is left to do."""
+        work = self.state.output / "work"
+        if work.exists():  # left by an interrupted run; what was measured is in the history
+            shutil.rmtree(work)
+        self.observer.started(self.config.builds)
+        self.observer.stage("preparing")
+        with Workbench(self.model, self.backend, self.space, work, bench_config, self.state.run) as bench:
+            self.store.add_graph(self.model.graph)
+            self.store.add_environment(bench.environment)
+            bench.start()
+            self.observer.stage("A/A control")
+            control = self._once(bench, Route(), Purpose.CONTROL)
+            if not control.ok:
+                raise UsageError(f"the default route does not work ({control.status}): {control.message}")
+            self._explore(bench)
+            result = self._result(bench, control)
+        shutil.rmtree(work)
+        return result
+
+    def _once(self, bench: Workbench, route: Route, purpose: Purpose, number: int = 0) -> Measurement:
+        """The ``number``-th measurement of a route for a purpose: from the history if it is there, else made now."""
+        known = [item for item in self.measurements if item.route == route and item.purpose is purpose]
+        if number < len(known):
+            return known[number]
+        measurement = bench.measure(route, purpose)
+        self.store.add(measurement)
+        self.measurements.append(measurement)
+        return measurement
+
+    def _explored(self) -> list[Measurement]:
+        return [item for item in self.measurements if item.purpose is Purpose.EXPLORE]
+
+    def _explore(self, bench: Workbench) -> None:
+        """Rounds of asking, measuring and telling, until the budget is spent."""
+        strategy, view = self._strategy(bench)
+        strategy.tell(self._explored())
+        per_round = math.ceil(self.config.builds / self.config.rounds)
+        while not self._spent():
+            self.observer.stage("choosing routes")
+            routes = strategy.ask(min(per_round, self.config.builds - len(self._explored())))
+            if not routes:
+                return
+            self._predict(view, routes)
+            strategy.tell(self._measure_round(bench, routes))
+
+    def _measure_round(self, bench: Workbench, routes: Sequence[Route]) -> list[Measurement]:
+        measured = []
+        predictions = {item.route: item for item in self.state.predictions}
+        for route in routes:
+            if self._spent():
+                break
+            self.observer.stage(f"measuring {route.label()}")
+            measured.append(self._once(bench, route, Purpose.EXPLORE))
+            explored = self._explored()
+            self.observer.measured(
+                measured[-1], predictions.get(route), best_of(explored), len(explored), self.config.builds
+            )
+        return measured
+
+    def _spent(self) -> bool:
+        minutes = self.config.minutes
+        late = minutes is not None and time.monotonic() - self.began > 60 * minutes
+        return late or len(self._explored()) >= self.config.builds
+
+    def _strategy(self, bench: Workbench) -> tuple[Strategy, ModelView | None]:
+        view = self._view(bench) if self.config.strategy == "model" else None
+        seed, pool = self.config.seed, self.config.pool
+        return make_strategy(self.config.strategy, self.space, seed=seed, view=view, pool=pool), view
+
+    def _view(self, bench: Workbench) -> ModelView | None:
+        from routecast.training import find_cost_model
+
+        self.observer.stage("loading the cost model")
+        model = find_cost_model(self.config.cost_model)
+        if model is None:
+            self.warnings = ("no cost model is at hand: knobs are tried one at a time; `routecast train` makes one",)
+            return None
+        self.cost_model = model.name
+        view = model.view(self.model.graph, bench.environment)
+        self.warnings = view.warnings
+        return view
+
+    def _predict(self, view: ModelView | None, routes: Sequence[Route]) -> None:
+        """Keeps what the cost model, as it was before this tune, says of routes about to be measured."""
+        if view is None:
+            return
+        said = view.predict(routes)
+        self.state.predictions += [
+            RoutePrediction(route, *(float(value) for value in values))
+            for route, *values in zip(
+                routes, said.ratio, said.ratio_low, said.ratio_high, said.latency_ms, said.failure, strict=True
+            )
+        ]
+        self.state.save()
+
+    def _result(self, bench: Workbench, control: Measurement) -> TuneResult:
+        """Confirms the leading routes and writes everything down."""
+        leading = sorted(
+            (item for item in self._explored() if item.ok and (item.ratio or 1.0) < 1.0), key=lambda item: item.log_ratio
+        )[:CONFIRMED_ROUTES]
+        confirmed = [self._confirm(bench, item.route) for item in leading]
+        margin = control_margin(control)
+        winners = [item for item in confirmed if item.wins(margin)]
+        winner = min(winners, key=lambda item: item.ratio, default=Confirmation(Route(), ()))
+        default_ms = control.default_ms or math.nan
+        result = TuneResult(
+            model_name=self.model.name,
+            model_path=self.model.path,
+            fingerprint=self.model.graph.fingerprint,
+            environment=bench.environment,
+            winner=winner.route,
+            ratio=winner.ratio,
+            ratio_low=winner.low,
+            ratio_high=winner.high,
+            control_low=control.ratio_low or math.nan,
+            control_high=control.ratio_high or math.nan,
+            default_ms=default_ms,
+            latency_ms=default_ms * winner.ratio,
+            verdict=_verdict(winner, confirmed, margin),
+            measurements=tuple(self.measurements),
+            predictions=tuple(self.state.predictions),
+            warnings=self.warnings,
+            cost_model=self.cost_model,
+            strategy=self.config.strategy,
+            output=self.state.output,
+            artifact=self._keep(bench, winner),
+            seconds=time.monotonic() - self.began,
+            builds=len(self._explored()),
+        )
+        result.save()
+        return result
+
+    def _confirm(self, bench: Workbench, route: Route) -> Confirmation:
+        self.observer.stage(f"confirming {route.label()}")
+        return Confirmation(
+            route, tuple(self._once(bench, route, Purpose.CONFIRM, number) for number in range(CONFIRMATIONS))
+        )
+
+    def _keep(self, bench: Workbench, winner: Confirmation) -> Path | None:
+        """Puts the winner's own build, not another build of its route, in the output folder."""
+        (self.state.output / "route.txt").write_text(f"{winner.route}\n")
+        built = [bench.artifacts[item.identity] for item in winner.measurements if item.identity in bench.artifacts]
+        if not built:  # the default route, or confirmed before an interruption
+            bench_route = bench.measure(winner.route, Purpose.CONFIRM)
+            built = [bench.artifacts[bench_route.identity]]
+        return self.backend.export(built[-1], winner.route, self.state.output)
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A route rebuilt and timed at length, several times; without measurements it stands for the default route."""
+
+    route: Route
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Geometric mean of the ratios."""
+        if not self.measurements:
+            return 1.0
+        return math.exp(sum(item.log_ratio for item in self.measurements) / len(self.measurements))
+
+    @property
+    def low(self) -> float:
+        """The least lower bound of the intervals."""
+        return min((item.ratio_low or 0.0 for item in self.measurements), default=1.0)
+
+    @property
+    def high(self) -> float:
+        """The greatest upper bound of the intervals: every rebuild must be faster, not only their mean."""
+        return max((item.ratio_high or math.inf for item in self.measurements), default=1.0)
+
+    def wins(self, margin: float) -> bool:
+        """Whether each rebuild is ok and surely faster than the default by more than the A/A control's spread."""
+        return all(item.ok for item in self.measurements) and math.log(self.high) < -margin
+
+
+def control_margin(control: Measurement) -> float:
+    """How far from 0 the interval of the A/A control's log ratio reaches: differences up to this mean nothing."""
+    return max(abs(math.log(control.ratio_low or 1.0)), abs(math.log(control.ratio_high or 1.0)))
+
+
+def _verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: float) -> str:
+    if not winner.route.is_default:
+        return (
+            f"{1 / winner.ratio:.2f}x the speed of the default route "
+            f"(95 % interval {1 / winner.high:.2f}x to {1 / winner.low:.2f}x), confirmed by {CONFIRMATIONS} rebuilds"
+        )
+    if not confirmed:
+        return "keep the default route: no route that is ok was measured faster"
+    return (
+        f"keep the default route: no leading route was surely faster by more than the A/A control's {margin:.1%} "
+        "in every rebuild"
+    )
