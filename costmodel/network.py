@@ -101,18 +101,21 @@ class RouteNetwork(nn.Module):
         self.config = config
         self.texts = nn.EmbeddingBag(BUCKETS, config.text, mode="sum", padding_idx=0)
         nn.init.normal_(self.texts.weight, std=0.1)
-        self.encoder = GraphEncoder(config, self.texts)
-        self.reader = TokenReader(config, self.texts)
+        self.encoder = GraphEncoder(config)
+        self.reader = TokenReader(config)
         self.head = RouteHead(config)
 
     def encode(self, batch: GraphBatch) -> Encoding:
         """Encodes graphs."""
-        encoding: Encoding = self.encoder(batch)
+        nodes = torch.cat([self.texts(batch.texts), batch.numbers], 1)
+        environments = torch.cat([self.texts(batch.environment_texts), batch.environment_numbers], 1)
+        encoding: Encoding = self.encoder(batch, nodes, environments)
         return encoding
 
     def effects(self, encoding: Encoding, tokens: TokenBatch) -> Tensor:
         """What each token does in its graph, shape (T, hidden)."""
-        effects: Tensor = self.reader(encoding, tokens)
+        described = torch.cat([self.texts(tokens.texts), tokens.numbers], 1)
+        effects: Tensor = self.reader(encoding, described, tokens.owner)
         return effects
 
     def score(self, encoding: Encoding, effects: Tensor, routes: RouteBatch) -> Scores:
@@ -131,11 +134,10 @@ class GraphEncoder(nn.Module):
     prediction as far as it resembles them, and no further.
     """
 
-    def __init__(self, config: NetworkConfig, texts: nn.EmbeddingBag) -> None:
-        """Shares the text embeddings with the other parts."""
+    def __init__(self, config: NetworkConfig) -> None:
+        """Builds the layers."""
         super().__init__()
         hidden, dropout = config.hidden, config.dropout
-        self.texts = texts
         self.environment = nn.Linear(config.text + ENVIRONMENT_NUMBERS, hidden, bias=False)
         nn.init.zeros_(self.environment.weight)
         self.input = _mlp(config.text + NODE_NUMBERS, hidden, hidden, dropout)
@@ -148,11 +150,16 @@ class GraphEncoder(nn.Module):
         self.pool = nn.Sequential(nn.Linear(4 * hidden + GRAPH_NUMBERS, hidden), nn.GELU(), nn.LayerNorm(hidden))
         self.gap = _mlp(hidden, hidden, 1, dropout, scale=0.1)
 
-    def forward(self, batch: GraphBatch) -> Encoding:
-        """Encodes the graphs of a batch."""
-        numbers = [self.texts(batch.environment_texts), batch.environment_numbers]
-        environment = self.environment(torch.cat(numbers, 1))
-        states = self.input(torch.cat([self.texts(batch.texts), batch.numbers], 1)) + environment[batch.owner]
+    def forward(self, batch: GraphBatch, nodes: Tensor, environments: Tensor) -> Encoding:
+        """Encodes G graphs.
+
+        Args:
+            batch: the graphs.
+            nodes: text embeddings and numbers of the nodes, shape (N, text + NODE_NUMBERS).
+            environments: those of the environments, shape (G, text + ENVIRONMENT_NUMBERS).
+        """
+        environment = self.environment(environments)
+        states = self.input(nodes) + environment[batch.owner]
         for downstream, upstream, norm in zip(self.downstream, self.upstream, self.norms, strict=True):
             message = downstream(states, batch.edges) + upstream(states, batch.edges.flip(0))
             states = states + self.dropout(functional.gelu(norm(message)))
@@ -192,23 +199,28 @@ class TokenReader(nn.Module):
     by its share of the time, which is how local effects add up to an end-to-end ratio.
     """
 
-    def __init__(self, config: NetworkConfig, texts: nn.EmbeddingBag) -> None:
-        """Shares the text embeddings with the other parts."""
+    def __init__(self, config: NetworkConfig) -> None:
+        """Builds the layers."""
         super().__init__()
         hidden = config.hidden
         self.heads = config.heads
-        self.texts = texts
         self.token = _mlp(config.text + TOKEN_NUMBERS, hidden, hidden, config.dropout)
         self.query = nn.Linear(hidden, hidden)
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
         self.effect = _mlp(3 * hidden, hidden, hidden, config.dropout)
 
-    def forward(self, encoding: Encoding, tokens: TokenBatch) -> Tensor:
-        """Effects of the tokens, shape (T, hidden)."""
-        states = self.token(torch.cat([self.texts(tokens.texts), tokens.numbers], 1))
-        read = self._attend(states, tokens.owner, encoding)
-        effects: Tensor = self.effect(torch.cat([states, read, encoding.summary[tokens.owner]], 1))
+    def forward(self, encoding: Encoding, described: Tensor, owner: Tensor) -> Tensor:
+        """Effects of T tokens, shape (T, hidden).
+
+        Args:
+            encoding: the graphs.
+            described: text embeddings and numbers of the tokens, shape (T, text + TOKEN_NUMBERS).
+            owner: the graph each token is asked about, shape (T,).
+        """
+        states = self.token(described)
+        read = self._attend(states, owner, encoding)
+        effects: Tensor = self.effect(torch.cat([states, read, encoding.summary[owner]], 1))
         return effects
 
     def _attend(self, states: Tensor, owner: Tensor, encoding: Encoding) -> Tensor:
@@ -235,25 +247,25 @@ class TokenReader(nn.Module):
 class RouteHead(nn.Module):
     """Predicts from the set of a route's effects z and the summary g of its graph.
 
-    With s = sum of z, and p = ((sum of Pz)^2 - sum of (Pz)^2) / 2, which holds every pair of tokens once (Rendle,
-    "Factorization machines", 2010), the outputs are As + Bp + C gelu(Ds + Ep + Fg); from the log ratio that of the
-    empty set is taken away.
+    With s = sum of z, p = ((sum of Pz)^2 - sum of (Pz)^2) / 2, which holds every pair of tokens once (Rendle,
+    "Factorization machines", 2010), c = Cg and h = gelu(D[s, p] + c), the log ratio is a.[s, p] + b.(h - gelu(c)),
+    which is 0 for the empty set; failure and build time are A[s, p] + Bh.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
         """Builds the layers."""
         super().__init__()
-        hidden, pair, outputs = config.hidden, config.pair, 3
+        hidden, pair = config.hidden, config.pair
         self.interact = nn.Linear(hidden, pair, bias=False)
-        self.linear = nn.Linear(hidden + pair, outputs, bias=False)
+        self.linear = nn.Linear(hidden + pair, 3, bias=False)
         self.route = nn.Linear(hidden + pair, hidden, bias=False)
-        self.graph = nn.Linear(hidden, hidden)
+        self.context = nn.Linear(hidden, hidden)
         self.dropout = nn.Dropout(config.dropout)
-        self.last = nn.Linear(hidden, outputs)
+        self.ratio = nn.Linear(hidden, 1, bias=False)
+        self.others = nn.Linear(hidden, 2)
         with torch.no_grad():
-            self.linear.weight.mul_(0.1)
-            self.last.weight.mul_(0.1)
-            self.last.bias.zero_()
+            for layer in (self.linear, self.ratio, self.others):
+                layer.weight.mul_(0.1)
 
     def forward(self, summary: Tensor, effects: Tensor, routes: RouteBatch) -> Scores:
         """Scores R routes."""
@@ -263,13 +275,12 @@ class RouteHead(nn.Module):
         pair = projected.shape[1]
         total, linear, squares = sums.split([effects.shape[1], pair, pair], 1)
         route = torch.cat([total, (linear.square() - squares) / 2], 1)
-        context = self.graph(summary)
-        outputs = self.linear(route) + self.last(self.dropout(functional.gelu(self.route(route) + context[routes.owner])))
-        empty = self.last(functional.gelu(context))[routes.owner, 0]
-        return Scores(torch.where(_empty(routes), 0.0, outputs[:, 0] - empty), outputs[:, 1], outputs[:, 2])
-
-
-def _empty(routes: RouteBatch) -> Tensor:
-    """Which routes set no knob, shape (R,)."""
-    ends = torch.cat([routes.offsets[1:], routes.offsets.new_tensor([len(routes.tokens)])])
-    return ends == routes.offsets
+        context = self.context(summary)
+        hidden = functional.gelu(self.route(route) + context[routes.owner])
+        change = hidden - functional.gelu(context)[routes.owner]
+        straight, others = self.linear(route), self.others(self.dropout(hidden))
+        return Scores(
+            log_ratio=straight[:, 0] + self.ratio(self.dropout(change)).squeeze(1),
+            failure=straight[:, 1] + others[:, 0],
+            build=straight[:, 2] + others[:, 1],
+        )

@@ -1,8 +1,8 @@
 """Floating point operations and bytes moved by one execution of an operator, from the shapes around it.
 
-A multiply-accumulate counts as 2 operations, an elementwise operator or a reduction as 1 per element, data movement as 0.
-Formulas follow the definitions in ONNX's operator reference and in ONNX Runtime's ContribOperators.md. Where a shape is
-unknown the count is 0.
+A multiply-accumulate counts as 2 operations, an elementwise operator or a reduction as 1 per element, data
+movement as 0. Formulas follow the definitions in ONNX's operator reference and in ONNX Runtime's
+ContribOperators.md. Where a shape is unknown the count is 0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Sh
 """Operators that move no data: they look at it differently, or read only its shape."""
 
 MOVES = frozenset({
-    "Cast", "CastLike", "BitCast", "Concat", "Split", "SplitToSequence", "Slice", "Gather", "GatherElements",
-    "GatherND", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "Transpose", "Expand", "Tile", "Pad",
-    "Constant", "ConstantOfShape", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "Compress", "OneHot", "Range",
-    "EyeLike", "NonZero", "Trilu", "Unique", "Dropout", "If", "Loop", "Scan", "SequenceConstruct", "SequenceAt",
-    "SequenceInsert", "SequenceErase", "SequenceEmpty", "SequenceLength", "ConcatFromSequence", "Im2Col", "Col2Im",
-    "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "CenterCropPad", "RandomNormal",
-    "RandomUniform", "RandomNormalLike", "RandomUniformLike", *VIEWS,
+    "Cast", "CastLike", "BitCast", "Concat", "Split", "SplitToSequence", "Slice", "Gather",
+    "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "Transpose",
+    "Expand", "Tile", "Pad", "Constant", "ConstantOfShape", "DepthToSpace", "SpaceToDepth",
+    "ReverseSequence", "Compress", "OneHot", "Range", "EyeLike", "NonZero", "Trilu", "Unique", "Dropout",
+    "If", "Loop", "Scan", "SequenceConstruct", "SequenceAt", "SequenceInsert", "SequenceErase",
+    "SequenceEmpty", "SequenceLength", "ConcatFromSequence", "Im2Col", "Col2Im", "MemcpyFromHost",
+    "MemcpyToHost", "ReorderInput", "ReorderOutput", "CenterCropPad", "RandomNormal", "RandomUniform",
+    "RandomNormalLike", "RandomUniformLike", *VIEWS,
 })  # fmt: skip
 """Operators that compute nothing."""
 
@@ -84,7 +85,7 @@ def _integer(attributes: Attributes, name: str, default: int) -> int:
 
 
 def _convolution(weight: int) -> Callable[[Attributes, Tensors, Tensors], float]:
-    """2 · output elements · (input channels / groups) · kernel elements, the weight being (M, C / groups, kernel...)."""
+    """2 · output elements · (C / groups) · kernel elements, the weight being (M, C / groups, kernel...)."""
 
     def formula(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
         return 2 * _size(outputs, 0) * math.prod(_shape(inputs, weight)[1:])
@@ -93,7 +94,7 @@ def _convolution(weight: int) -> Callable[[Attributes, Tensors, Tensors], float]
 
 
 def _transposed_convolution(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
-    """2 · input elements · (output channels / groups) · kernel elements, the weight being (C, M / groups, kernel...)."""
+    """2 · input elements · (M / groups) · kernel elements, the weight being (C, M / groups, kernel...)."""
     return 2 * _size(inputs, 0) * math.prod(_shape(inputs, 1)[1:])
 
 
@@ -105,7 +106,7 @@ def _deformable_convolution(attributes: Attributes, inputs: Tensors, outputs: Te
 
 
 def _product(left: int = 0) -> Callable[[Attributes, Tensors, Tensors], float]:
-    """2 · output elements · K, K being the last dimension of the left operand (the one before it when transposed)."""
+    """2 · output elements · K, the last dimension of the left operand (the one before it when transposed)."""
 
     def formula(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
         shape = _shape(inputs, left)
@@ -139,7 +140,7 @@ def _recurrent(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> flo
 
 
 def _scores(query: Shape, key: Shape) -> float:
-    """2 · 2 · batch · heads · query length · key length · head size: the scores, and their product with the values.
+    """4 · batch · heads · query length · key length · head size: the scores, and their product with values.
 
     Shapes are (batch, heads, length, head size) or (batch, length, heads · head size).
     """
@@ -160,7 +161,7 @@ def _attention(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> flo
 
 
 def _packed_attention(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
-    """com.microsoft's Attention: input (batch, length, hidden) times weight (hidden, 3 · hidden), then attention.
+    """com.microsoft's Attention: (batch, length, hidden) times weight (hidden, 3 · hidden), then attention.
 
     When the second input is not such a weight, it is ONNX's own operator.
     """
@@ -185,8 +186,10 @@ def _fourier(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float
 
 
 def _interpolation(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
-    """7 operations per output element for linear interpolation in two dimensions, 31 for cubic, none for nearest."""
-    cost = {"linear": 7, "bilinear": 7, "cubic": 31, "bicubic": 31}.get(str(attributes.get("mode", "nearest")), 0)
+    """Per output element 7 operations for linear interpolation in two dimensions, 31 for cubic, else none."""
+    cost = {"linear": 7, "bilinear": 7, "cubic": 31, "bicubic": 31}.get(
+        str(attributes.get("mode", "nearest")), 0
+    )
     return cost * _size(outputs, 0)
 
 
@@ -199,15 +202,16 @@ FORMULAS: Mapping[str, Formula] = {
     "DeformConv": _deformable_convolution,
     **dict.fromkeys(
         (
-            "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat",
-            "DynamicQuantizeMatMul", "MatMulNBits", "MatMulBnb4", "QLinearMatMul", "QGemm", "GemmFloat8",
+            "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "TransposeMatMul", "MatMulInteger",
+            "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
+            "MatMulNBits", "MatMulBnb4", "QLinearMatMul", "QGemm", "GemmFloat8",
         ),
         _product(),
     ),
     "Einsum": _einsum,
     **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
     **dict.fromkeys(("Attention", "QAttention"), _packed_attention),
-    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"), _attention),
+    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), _attention),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _windowed),
     **dict.fromkeys(("DFT", "STFT", "Rfft", "Irfft"), _fourier),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "AffineGrid"), _interpolation),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 from onnx import ModelProto
+from onnx.inliner import inline_local_functions
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph
@@ -61,8 +62,8 @@ def open_model(
         family: its architecture family.
 
     Raises:
-        UsageError: the file is missing, not ONNX, truncated, empty, uses unknown operators, lacks external data or has
-            it outside its folder; or the shapes are missing or do not fit.
+        UsageError: the file is missing, not ONNX, truncated, empty, uses unknown operators, lacks external
+            data or has it outside its folder; or the shapes are missing or do not fit.
     """
     path = Path(path)
     proto = read_proto(path)
@@ -71,7 +72,7 @@ def open_model(
     drop_weights(proto)
     inputs = _fix(proto, shapes, path)
     if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+        proto = inline_local_functions(proto)
     graph = build_graph(infer(proto, path, shapes_given=bool(shapes)), path)
     outputs = tuple(value.name for value in proto.graph.output)
     return Model(path, name or path.stem, family, graph, inputs, outputs)
@@ -85,7 +86,8 @@ def write_static(model: Model, folder: Path) -> Path:
         folder: where to; made when it does not exist.
 
     Returns:
-        ``folder/model.onnx``; its weights are in ``model.onnx.data`` beside it when there are more than 1.5 GB of them.
+        ``folder/model.onnx``; its weights are in ``model.onnx.data`` beside it when there are more than 1.5
+        GB of them.
 
     Raises:
         UsageError: the model's file is no longer what was opened.

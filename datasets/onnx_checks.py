@@ -15,7 +15,8 @@ def check_operators(proto: ModelProto, path: Path) -> None:
     """Checks every operator against ONNX's own operator sets, ONNX Runtime's and the model's functions.
 
     Raises:
-        UsageError: an operator is in none of them, or the model's operator set is newer than the onnx package.
+        UsageError: an operator is in none of them, or the model's operator set is newer than the onnx
+            package.
     """
     versions = opsets(proto)
     newest = defs.onnx_opset_version()
@@ -50,7 +51,7 @@ def _in_onnx(domain: str, op: str, version: int) -> bool:
 
 
 def _in_onnxruntime(domain: str, op: str, version: int) -> bool:
-    """Whether ONNX Runtime knows it: com.microsoft, and operators it put into ONNX's domain before ONNX had them."""
+    """Whether ONNX Runtime knows it: its own domains, and what it put into ONNX's before ONNX had it."""
     schemas = [schema for schema in _onnxruntime_schemas().get((domain, op), ()) if schema[0] <= version]
     return bool(schemas) and not max(schemas)[1]
 

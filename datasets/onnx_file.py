@@ -1,4 +1,4 @@
-"""Reading ONNX files: every way in which one can be unusable is told apart, and external data stays in its folder."""
+"""Reading ONNX files: tells apart every way in which one can be unusable, and keeps external data in its folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from routecast.datasets.errors import UsageError
@@ -31,7 +31,9 @@ def read_proto(path: Path) -> ModelProto:
     try:
         size = path.stat().st_size
         if size > PROTOBUF_LIMIT:
-            raise UsageError(f"{path} has {size} bytes, more than protobuf's 2 GB; save its weights as external data")
+            raise UsageError(
+                f"{path} has {size} bytes, more than protobuf's 2 GB; save its weights as external data"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -53,10 +55,16 @@ def _decode(path: Path, content: bytes) -> ModelProto:
         proto.ParseFromString(content)
     except DecodeError as error:
         if header:
-            raise UsageError(f"{path} is truncated or damaged: it starts as an ONNX file and then breaks off") from error
-        raise UsageError(f"{path} is not an ONNX file: its {len(content)} bytes cannot be parsed as one") from error
+            raise UsageError(
+                f"{path} is truncated or damaged: it starts as an ONNX file and then breaks off"
+            ) from error
+        raise UsageError(
+            f"{path} is not an ONNX file: its {len(content)} bytes cannot be parsed as one"
+        ) from error
     if not proto.HasField("graph"):
-        what = "is truncated: it has no graph" if header else "is not an ONNX file: no graph can be found in it"
+        what = (
+            "is truncated: it has no graph" if header else "is not an ONNX file: no graph can be found in it"
+        )
         raise UsageError(f"{path} {what}")
     return proto
 
@@ -110,8 +118,8 @@ def check_external_data(proto: ModelProto, path: Path) -> None:
         size = place.stat().st_size
         if offset + length > size:
             raise UsageError(
-                f"{path}: tensor {tensor.name!r} wants bytes {offset} to {offset + length} of {place.name}, which has "
-                f"{size}; copy the whole file"
+                f"{path}: tensor {tensor.name!r} needs {offset + length} bytes of external data {place.name}, "
+                f"which has {size}; copy the whole file"
             )
         if _elements(tensor) <= SMALL:
             with place.open("rb") as file:
@@ -128,12 +136,13 @@ def _inside(path: Path, name: str, location: str) -> Path:
     place = (folder / location).resolve()
     if not place.is_relative_to(folder):
         raise UsageError(
-            f"{path}: tensor {name!r} points to {location!r}, outside the model's folder, which is not allowed; "
-            "put the data beside the model"
+            f"{path}: tensor {name!r} points to {location!r}, outside the model's folder, which is not "
+            "allowed; put the data beside the model"
         )
     if not place.is_file():
         raise UsageError(
-            f"{path}: external data {location!r} (tensor {name!r}) is missing from {folder}; put it beside the model"
+            f"{path}: external data {location!r} (tensor {name!r}) is missing from {folder}; "
+            "put it beside the model"
         )
     return place
 
@@ -142,9 +151,13 @@ def _span(path: Path, name: str, facts: dict[str, str]) -> tuple[int, int]:
     try:
         offset, length = int(facts.get("offset", "0")), int(facts.get("length", "0"))
     except ValueError as error:
-        raise UsageError(f"{path}: tensor {name!r} has an external offset or length that is no number") from error
+        raise UsageError(
+            f"{path}: tensor {name!r} has an external offset or length that is no number"
+        ) from error
     if offset < 0 or length < 0:
-        raise UsageError(f"{path}: tensor {name!r} has a negative external offset or length: {offset}, {length}")
+        raise UsageError(
+            f"{path}: tensor {name!r} has a negative external offset or length: {offset}, {length}"
+        )
     return offset, length
 
 
@@ -159,8 +172,16 @@ def drop_weights(proto: ModelProto) -> None:
     """Forgets the values of all large tensors, which shape inference would only copy around."""
     for tensor in all_tensors(proto):
         if _elements(tensor) > SMALL:
-            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"):
-                tensor.ClearField(name)  # type: ignore[arg-type]
+            for name in (
+                "raw_data",
+                "float_data",
+                "int32_data",
+                "int64_data",
+                "double_data",
+                "uint64_data",
+                "string_data",
+            ):
+                tensor.ClearField(name)
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
 

@@ -25,8 +25,8 @@ Types = ChainMap[str, Tensor]
 def build_graph(proto: ModelProto, path: Path) -> Graph:
     """Builds the graph of a model whose shapes have been inferred.
 
-    Tensors are numbered inputs first, then as the operators mention them, so that the order of initialisers in the file
-    does not matter. Constant nodes become constant tensors, and unused initialisers are left out.
+    Tensors are numbered inputs first, then as the operators mention them, so that the order of initialisers
+    in the file does not matter. Constant nodes become constant tensors, and unused initialisers are left out.
 
     Raises:
         UsageError: an operator reads a value that nothing computes, or operators form a cycle.
@@ -38,7 +38,9 @@ def build_graph(proto: ModelProto, path: Path) -> Graph:
     for name in inputs:
         builder.define(name, scope, types)
     builder.add_graph(proto.graph, scope, types, depth=0)
-    outputs = tuple(builder.read(value.name, scope, types, "the model's outputs") for value in proto.graph.output)
+    outputs = tuple(
+        builder.read(value.name, scope, types, "the model's outputs") for value in proto.graph.output
+    )
     return Graph(
         nodes=tuple(node for node in builder.nodes if node is not None),
         tensors=tuple(builder.tensors),
@@ -63,7 +65,9 @@ class _Builder:
         for stored in graph.initializer:
             types[stored.name] = _constant(stored)
         for sparse in graph.sparse_initializer:
-            types[sparse.values.name] = Tensor(tuple(sparse.dims), dtype_name(sparse.values.data_type), constant=True)
+            types[sparse.values.name] = Tensor(
+                tuple(sparse.dims), dtype_name(sparse.values.data_type), constant=True
+            )
 
     def define(self, name: str, scope: Scope, types: Types) -> int:
         """Gives a value its index."""
@@ -79,7 +83,9 @@ class _Builder:
             return -1
         if name not in scope:
             if not types.get(name, UNKNOWN).constant:
-                raise UsageError(f"{self.path}: {reader} read {name!r}, which nothing computes; export the model again")
+                raise UsageError(
+                    f"{self.path}: {reader} read {name!r}, which nothing computes; export the model again"
+                )
             return self.define(name, scope, types)
         return scope[name]
 
@@ -132,7 +138,9 @@ def _sorted(graph: GraphProto, scope: Scope, types: Types, path: Path) -> list[N
                 later.append(node)
         if len(later) == len(waiting):
             names = ", ".join(repr(node.name or node.op_type) for node in later[:3])
-            raise UsageError(f"{path}: operators {names} wait for each other in a cycle; export the model again")
+            raise UsageError(
+                f"{path}: operators {names} wait for each other in a cycle; export the model again"
+            )
         waiting = later
     return ordered
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from routecast.datasets.errors import UsageError
 
 Stage = Literal["build", "load"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,14 @@ class RouteSpace:
         """The knobs by name."""
         return {knob.name: knob for knob in self.knobs}
 
+    @cached_property
+    def _groups(self) -> dict[str, tuple[Knob, ...]]:
+        found: dict[str, list[Knob]] = {}
+        for knob in self.knobs:
+            if knob.alternatives:
+                found.setdefault(knob.group, []).append(knob)
+        return {name: tuple(knobs) for name, knobs in found.items()}
+
     @property
     def size(self) -> int:
         """An upper bound on the number of routes: the product of the numbers of values."""
@@ -161,7 +170,7 @@ class RouteSpace:
         return Route({name: value for name, value in settings.items() if self._active(self.by_name[name], settings)})
 
     def _active(self, knob: Knob, settings: Mapping[str, str]) -> bool:
-        return all(
+        return not knob.requires or all(
             settings.get(name, self.by_name[name].default) in allowed
             for name, allowed in knob.requires.items()
             if name in self.by_name
@@ -185,8 +194,9 @@ class RouteSpace:
     ) -> list[Route]:
         """Draws distinct random routes, none of them the default route.
 
-        The number of changed knobs is uniform over ``changes``, the knobs are drawn without replacement and each gets
-        a uniform value other than its default; the unmet requirements of a drawn knob are drawn with it.
+        The number of changed knobs is uniform over ``changes``. Each is drawn in turn: first a group of knobs, then a
+        knob of it whose requirements are met by what was drawn before, then one of its values other than the default,
+        all uniformly. So a group of many knobs that seldom matter does not crowd out a group of few that do.
 
         Args:
             count: how many; fewer come back when the space holds fewer.
@@ -205,17 +215,16 @@ class RouteSpace:
         return list(found)
 
     def _draw(self, rng: np.random.Generator, changes: tuple[int, int]) -> Route:
-        choices = [knob for knob in self.knobs if knob.alternatives]
-        number = min(int(rng.integers(changes[0], changes[1] + 1)), len(choices))
         settings: dict[str, str] = {}
-        for index in rng.permutation(len(choices))[:number]:
-            knob = choices[int(index)]
-            settings.setdefault(knob.name, _pick(knob.alternatives, rng))
-            for name, allowed in knob.requires.items():
-                if name in self.by_name and settings.get(name, self.by_name[name].default) not in allowed:
-                    settings[name] = _pick(allowed, rng)
+        for _ in range(int(rng.integers(changes[0], changes[1] + 1))):
+            group = self._groups[_pick(tuple(self._groups), rng)]
+            eligible = [knob for knob in group if knob.name not in settings and self._active(knob, settings)]
+            if not eligible:
+                continue
+            knob = _pick(eligible, rng)
+            settings[knob.name] = _pick(knob.alternatives, rng)
         return self.canonical(Route(settings))
 
 
-def _pick(values: Sequence[str], rng: np.random.Generator) -> str:
+def _pick(values: Sequence[T], rng: np.random.Generator) -> T:
     return values[int(rng.integers(len(values)))]

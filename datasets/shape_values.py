@@ -1,4 +1,4 @@
-"""Following the values of shape computations (Shape, Gather, Concat, Reshape...) where ONNX's shape inference stops."""
+"""Following the values of shape computations (Shape, Gather, Concat...) where ONNX's shape inference stops."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ ROUNDS = 64
 """At most this many turns of inference and evaluation: one for each shape that depends on another's result."""
 
 FOLLOWED = frozenset({
-    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Flatten", "Floor",
-    "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero",
-    "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterND",
-    "Shape", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Expand",
+    "Flatten", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max",
+    "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin",
+    "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterND", "Shape", "Size", "Slice", "Split", "Sqrt",
+    "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that shape computations are made of."""
 
@@ -31,7 +32,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def infer_with_values(proto: ModelProto) -> ModelProto:
-    """Infers shapes, evaluating small constant computations between turns of inference until nothing more is learnt.
+    """Infers shapes, evaluating small constant computations between turns until nothing more is learnt.
 
     Returns:
         The model with shapes on its values; its operators are the same as before.
@@ -48,17 +49,21 @@ def infer_with_values(proto: ModelProto) -> ModelProto:
             node = found.graph.node[index]
             originals[index] = NodeProto()
             originals[index].CopyFrom(node)
-            node.CopyFrom(helper.make_node("Constant", [], [node.output[0]], value=numpy_helper.from_array(value)))
+            node.CopyFrom(
+                helper.make_node("Constant", [], [node.output[0]], value=numpy_helper.from_array(value))
+            )
     for index, node in originals.items():
         found.graph.node[index].CopyFrom(node)
     return found
 
 
 def _evaluate(proto: ModelProto, known: dict[str, Value]) -> dict[int, Value]:
-    """Evaluates every operator whose inputs are known and small, in the order of the file; results by node index."""
+    """Evaluates every operator whose inputs are known and small; results by the index of their node."""
     shapes = _static_shapes((*proto.graph.input, *proto.graph.value_info, *proto.graph.output))
     if not known:
-        known.update({t.name: numpy_helper.to_array(t) for t in proto.graph.initializer if math.prod(t.dims) <= SMALL})
+        known.update(
+            {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer if math.prod(t.dims) <= SMALL}
+        )
     shapes = {**shapes, **{tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}}
     versions = opsets(proto)
     learnt: dict[int, Value] = {}
@@ -98,15 +103,17 @@ def _run(node: NodeProto, inputs: Mapping[str, Value], versions: Mapping[str, in
     imports = [helper.make_opsetid("", versions.get("", 1))]
     function = helper.make_function("routecast", "step", list(inputs), list(node.output), [node], imports)
     try:
-        result = ReferenceEvaluator(function).run(None, dict(inputs), attributes={})[0]
+        result = ReferenceEvaluator(function).run(list(node.output), dict(inputs), attributes={})
     except Exception:  # the reference may lack this type or version; the shape then stays unknown
         return None
-    value = np.asarray(result)
+    value: Value = np.asarray(next(iter(result)))
     return value if value.size <= SMALL and value.dtype != np.object_ else None
 
 
 def _is_small_constant(node: NodeProto) -> bool:
-    return all(not attribute.HasField("t") or math.prod(attribute.t.dims) <= SMALL for attribute in node.attribute)
+    return all(
+        not attribute.HasField("t") or math.prod(attribute.t.dims) <= SMALL for attribute in node.attribute
+    )
 
 
 def _static_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:

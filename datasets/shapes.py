@@ -32,14 +32,14 @@ class InputSpec:
 
 
 def dtype_name(element_type: int) -> str:
-    """Numpy's name of an ONNX element type (``bfloat16`` and ``float8_e4m3fn`` included), empty when undefined."""
+    """Numpy's name of an ONNX element type (or ml_dtypes', as ``bfloat16``), empty when undefined."""
     if element_type == TensorProto.UNDEFINED:
         return ""
     return str(helper.tensor_dtype_to_np_dtype(element_type).name)
 
 
 def dimensions(value: TypeProto.Tensor) -> tuple[Dimension, ...] | None:
-    """The declared dimensions, None when not even the rank is declared. Sizes of 0 or less count as not fixed."""
+    """The declared dimensions, None when not even the rank is; sizes of 0 or less count as not fixed."""
     if not value.HasField("shape"):
         return None
     return tuple(_dimension(dimension) for dimension in value.shape.dim)
@@ -63,12 +63,12 @@ def fix_inputs(
 ) -> tuple[InputSpec, ...]:
     """Writes fixed shapes into the model's inputs.
 
-    A named size (``batch``) that one input's given shape fixes is fixed in all other inputs too. Declared shapes of
-    intermediate values are dropped when an input changed, since they may hold the old names.
+    A named size (``batch``) that one input's given shape fixes is fixed in all other inputs too. Declared
+    shapes of intermediate values are dropped when an input changed, since they may hold the old names.
 
     Raises:
-        UsageError: an input is no tensor, or dimensions are left open, or ``shapes`` names an unknown input, has a wrong
-            rank, a size below 1, or contradicts a fixed dimension.
+        UsageError: an input is no tensor, or dimensions are left open, or ``shapes`` names an unknown input,
+            has a wrong rank, a size below 1, or contradicts a fixed dimension.
     """
     inputs = real_inputs(proto)
     given = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
@@ -88,31 +88,40 @@ def fix_inputs(
 def _check_names(given: Mapping[str, object], names: Sequence[str], path: Path) -> None:
     for name in given:
         if name not in names:
-            raise UsageError(f"{path} has no input named {name!r}; its inputs are {', '.join(map(repr, names))}")
+            raise UsageError(
+                f"{path} has no input named {name!r}; its inputs are {', '.join(map(repr, names))}"
+            )
 
 
 def _declared(value: ValueInfoProto, path: Path) -> tuple[Dimension, ...] | None:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         what = (kind or "untyped value").removesuffix("_type").replace("_", " ")
-        raise UsageError(f"{path}: input {value.name!r} is a {what}; only tensors can be fed, export the model without it")
+        raise UsageError(
+            f"{path}: input {value.name!r} is a {what}; only tensors can be fed, export the model without it"
+        )
     return dimensions(value.type.tensor_type)
 
 
-def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[Dimension, ...] | None, path: Path) -> None:
+def _check_shape(
+    name: str, shape: tuple[int, ...], declared: tuple[Dimension, ...] | None, path: Path
+) -> None:
     if any(size < 1 for size in shape):
-        raise UsageError(f"{path}: every size of a shape is at least 1, got {_text(shape)} for input {name!r}")
+        raise UsageError(
+            f"{path}: every size of a shape is at least 1, got {_text(shape)} for input {name!r}"
+        )
     if declared is None:
         return
     if len(shape) != len(declared):
         raise UsageError(
-            f"{path}: input {name!r} has {len(declared)} dimensions ({_declaration(declared)}), got {len(shape)} ({_text(shape)})"
+            f"{path}: input {name!r} has {len(declared)} dimensions ({_declaration(declared)}), "
+            f"got {len(shape)} ({_text(shape)})"
         )
     for axis, (size, fixed) in enumerate(zip(shape, declared, strict=True)):
         if isinstance(fixed, int) and fixed != size:
             raise UsageError(
-                f"{path}: axis {axis} of input {name!r} is fixed at {fixed} ({_declaration(declared)}), got {size}; "
-                "export the model with that axis dynamic to change it"
+                f"{path}: axis {axis} of input {name!r} is fixed at {fixed} ({_declaration(declared)}), "
+                f"got {size}; export the model with that axis dynamic to change it"
             )
 
 
@@ -146,15 +155,19 @@ def _open_message(
     name: str, declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int], path: Path
 ) -> str:
     if declared is None:
-        return f"{path}: input {name!r} has no declared shape; pass it, for example --shapes {name}:1x3x224x224"
+        return (
+            f"{path}: input {name!r} has no declared shape; pass it, for example --shapes {name}:1x3x224x224"
+        )
     axes = [
-        axis for axis, size in enumerate(declared) if size is None or (isinstance(size, str) and size not in sizes)
+        axis
+        for axis, size in enumerate(declared)
+        if size is None or (isinstance(size, str) and size not in sizes)
     ]
     example = tuple(_example(axis, size, sizes, len(declared)) for axis, size in enumerate(declared))
     plural = "axis" if len(axes) == 1 else "axes"
     return (
-        f"{path}: input {name!r} has dynamic {plural} {', '.join(map(str, axes))} in its shape {_declaration(declared)}; "
-        f"pass fixed sizes, for example --shapes {name}:{_text(example)}"
+        f"{path}: input {name!r} has dynamic {plural} {', '.join(map(str, axes))} in its shape "
+        f"{_declaration(declared)}; pass fixed sizes, for example --shapes {name}:{_text(example)}"
     )
 
 
@@ -162,7 +175,7 @@ def _example(axis: int, size: Dimension, sizes: Mapping[str, int], rank: int) ->
     """A likely size: batch 1, 3 channels, images of 224, sequences of 128."""
     if isinstance(size, int):
         return size
-    if size in sizes:
+    if size is not None and size in sizes:
         return sizes[size]
     return (1, 3, 224, 224)[axis] if rank == 4 else (1 if axis == 0 else 128)
 
@@ -176,7 +189,7 @@ def _declaration(shape: Sequence[Dimension]) -> str:
 
 
 def forget_shapes(proto: ModelProto) -> None:
-    """Drops declared shapes of intermediate values and outputs, which may not hold at the inputs' fixed shapes."""
+    """Drops declared shapes of intermediate values and outputs, which may not hold at fixed input shapes."""
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
@@ -184,7 +197,7 @@ def forget_shapes(proto: ModelProto) -> None:
 
 
 def infer(proto: ModelProto, path: Path, *, shapes_given: bool) -> ModelProto:
-    """Runs ONNX's shape inference, and follows the values of shape computations when some shape stays unknown.
+    """Runs ONNX's shape inference, and follows values of shape computations when a shape stays unknown.
 
     Raises:
         UsageError: the operators contradict each other at the shapes the user gave.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from routecast.datasets.measurement import Measurement, Purpose
+from routecast.training import metrics
 from routecast.tuner.results import RoutePrediction
 
 
@@ -166,43 +166,26 @@ def summarise(
 
 def score(pairs: Sequence[Pair]) -> Scores:
     """Scores the predictions of routes that ended ok."""
-    scored = [(pair.measurement, pair.prediction) for pair in pairs if pair.scored]
-    ratios = [(prediction.ratio, measured.ratio) for measured, prediction in scored if prediction and measured.ratio]
-    latencies = [
-        (prediction.latency_ms, measured.latency_ms)
-        for measured, prediction in scored
-        if prediction and prediction.latency_ms and measured.latency_ms
-    ]
-    covered = [pair.covered for pair in pairs if pair.scored]
+    scored = [(pair.measurement, pair.prediction) for pair in pairs if pair.scored and pair.prediction]
+    if not scored:
+        return Scores(0)
+    measured = [row.ratio or math.nan for row, _ in scored]
+    predicted = [prediction.ratio for _, prediction in scored]
+    latencies = [(row.latency_ms, prediction.latency_ms) for row, prediction in scored if row.latency_ms]
     return Scores(
         routes=len(scored),
-        ratio_error=_median_error(ratios),
-        latency_error=_median_error(latencies),
-        spearman=spearman([predicted for predicted, _ in ratios], [measured for _, measured in ratios]),
-        coverage=sum(map(bool, covered)) / len(covered) if covered else None,
+        ratio_error=metrics.median_ape(measured, predicted),
+        latency_error=metrics.median_ape(*zip(*latencies, strict=True)) if latencies else None,
+        # Two values always correlate perfectly.
+        spearman=_finite(metrics.spearman(measured, predicted)) if len(scored) > 2 else None,
+        coverage=metrics.coverage(
+            measured, [item.ratio_low for _, item in scored], [item.ratio_high for _, item in scored]
+        ),
     )
 
 
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties at their mean rank; None for fewer than 3 values or constant ones."""
-    if len(first) < 3:
-        return None
-    left, right = _ranks(first), _ranks(second)
-    left_mean, right_mean = fmean(left), fmean(right)
-    covariance = sum((a - left_mean) * (b - right_mean) for a, b in zip(left, right, strict=True))
-    scale = math.sqrt(sum((a - left_mean) ** 2 for a in left) * sum((b - right_mean) ** 2 for b in right))
-    return covariance / scale if scale else None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    positions: defaultdict[float, list[int]] = defaultdict(list)
-    for position, value in enumerate(sorted(values)):
-        positions[value].append(position)
-    return [fmean(positions[value]) for value in values]
-
-
-def _median_error(pairs: Sequence[tuple[float, float]]) -> float | None:
-    return median(abs(predicted / measured - 1) for predicted, measured in pairs) if pairs else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _one_per_route(pairs: Iterable[Pair]) -> list[Pair]:

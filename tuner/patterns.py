@@ -68,8 +68,9 @@ class GraphFacts:
     @cached_property
     def has_branches(self) -> bool:
         """Whether two operators can run at the same time: neither needs the other's output."""
-        nodes = [node for node in self.graph.nodes if node.depth == 0 and node.op != "Constant"]
-        return _is_parallel(nodes)
+        return _has_equal_depths(
+            [node for node in self.graph.nodes if node.depth == 0 and not all(self.constant_inputs(node))]
+        )
 
     @cached_property
     def foldable(self) -> bool:
@@ -117,14 +118,14 @@ def _as_set(ops: str | Iterable[str]) -> frozenset[str]:
     return frozenset({ops} if isinstance(ops, str) else ops)
 
 
-def _is_parallel(nodes: list[Node]) -> bool:
-    """Whether the operators do not form a chain, where each needs what the one before it made."""
-    level: dict[int, int] = {}
+def _has_equal_depths(nodes: list[Node]) -> bool:
+    """Whether two operators have equally long paths to them; when none have, the operators form a chain."""
+    depths: dict[int, int] = {}
     taken: set[int] = set()
     for node in nodes:
-        depth = 1 + max((level.get(tensor, 0) for tensor in node.inputs if tensor >= 0), default=0)
+        depth = 1 + max((depths.get(tensor, 0) for tensor in node.inputs if tensor >= 0), default=0)
         if depth in taken:
             return True
         taken.add(depth)
-        level.update((tensor, depth) for tensor in node.outputs if tensor >= 0)
+        depths.update((tensor, depth) for tensor in node.outputs if tensor >= 0)
     return False

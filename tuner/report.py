@@ -55,6 +55,7 @@ def write_report(result: TuneResult, graph: Graph | None, path: Path) -> Path:
         operators=_operators(result),
         confirmed=_confirmed(result),
         command=_command(result),
+        snippet=_snippet(result),
     )
 
 
@@ -115,8 +116,15 @@ def _confirmed(result: TuneResult) -> Measurement | None:
 
 def _command(result: TuneResult) -> str:
     words = ["routecast", "tune", str(result.model_path), "--backend", result.environment.backend]
-    words += ["--strategy", result.strategy, "--builds", str(result.builds)]
-    return shlex.join(words)
+    return shlex.join([*words, "--strategy", result.strategy, "--builds", str(max(1, result.builds))])
+
+
+def _snippet(result: TuneResult) -> str:
+    return f"""from routecast.tuner import TuneConfig, tune
+
+config = TuneConfig(backend={result.environment.backend!r}, strategy={result.strategy!r}, builds={max(1, result.builds)})
+result = tune({str(result.model_path)!r}, config=config)
+print(result.verdict, result.winner, result.artifact, sep="\\n")"""
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from routecast.datasets.records import Records
 
 RESULT_NAME = "result.json"
+BUILTIN = "builtin"
 
 
 def compare(source: str | Path, cost_model: CostModel | None = None) -> Comparison:
@@ -24,7 +25,7 @@ def compare(source: str | Path, cost_model: CostModel | None = None) -> Comparis
 
     Args:
         source: a tune's output folder or ``result.json``, or a history: SQLite file, database URL, Parquet folder or
-            journal (``.jsonl``).
+            journal (``.jsonl``), or ``builtin`` for the shipped history.
         cost_model: predicts the routes of a history; None for the champion or else the shipped one. A tune's result
             holds the predictions that were made before measuring, so it needs none.
 
@@ -37,9 +38,11 @@ def compare(source: str | Path, cost_model: CostModel | None = None) -> Comparis
     if not records.measurements:
         raise UsageError(f"{_shown(source)} holds no measurements: tune or collect first, or name another history")
     if cost_model is None:
-        from routecast.tuner.champion import open_cost_model
+        from routecast.training import find_cost_model
 
-        cost_model = open_cost_model()
+        cost_model = find_cost_model(None)
+    if cost_model is None:
+        raise UsageError("no cost model is at hand to predict with: make one with `routecast train`, or name one")
     return compare_records(records, cost_model, source=_shown(source))
 
 
@@ -50,21 +53,23 @@ def is_result(source: str | Path) -> bool:
 
 
 def read_records(source: str | Path) -> Records:
-    """Reads a history in any of its forms.
+    """Reads a history in any of its forms; ``builtin`` is the shipped one.
 
     Raises:
         UsageError: the source does not exist or cannot be read.
     """
-    from routecast.datasets import records as forms
     from routecast.datasets.history import History
+    from routecast.datasets.records import Records, builtin_records
 
     path = Path(source)
+    if str(source) == BUILTIN:
+        return builtin_records()
     if "://" not in str(source) and not path.exists():
         raise UsageError(f"no such history: {path}")
     if path.is_dir():
-        return forms.read_parquet(path)
+        return Records.read_parquet(path)
     if path.suffix == ".jsonl":
-        return forms.read_journal(path)
+        return Records.read_journal(path)
     with History(source) as history:
         return history.records()
 

@@ -16,7 +16,8 @@ class Network:
         family: architecture family, the unit in which data is split into training and test parts.
         source: where it comes from: ``onnx`` (test data of the onnx package), ``wheel`` (a trained network
             inside an installed wheel) or ``torch`` (a module of routecast with seeded random weights).
-        make: writes the ONNX file into a folder and returns its path; the same file every time.
+        make: writes the ONNX file into a folder and returns its path; the same file every time on one
+            machine (measured statistics may differ in their last bits between processors).
         shapes: the shape to feed, for each input whose shape is dynamic.
         ranges: the range of values for each input; for integer inputs ``[low, high)``.
         held_out: kept out of the shipped history, so that benchmarks tune networks never seen before.

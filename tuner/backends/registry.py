@@ -19,13 +19,16 @@ def backend_names() -> tuple[str, ...]:
 
 
 def get_backend(name: str) -> Backend:
-    """A backend by name.
+    """A backend by name, or one from elsewhere as ``module:Class``.
 
     Raises:
         UsageError: there is no such backend.
     """
-    if name not in _BACKENDS:
-        raise UsageError(f"unknown backend {name!r}: choose one of {', '.join(backend_names())}")
-    module, attribute = _BACKENDS[name]
+    if ":" in name:
+        module, attribute = name.split(":", 1)
+    elif name in _BACKENDS:
+        module, attribute = _BACKENDS[name]
+    else:
+        raise UsageError(f"unknown backend {name!r}: choose one of {', '.join(backend_names())}, or module:Class")
     backend: Backend = getattr(import_module(module), attribute)()
     return backend

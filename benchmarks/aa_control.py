@@ -1,0 +1,59 @@
+"""Repeats the A/A control: the default route explored and confirmed as if it were a candidate. No winner may come out.
+
+    python benchmarks/aa_control.py [--network NAME] [--repeats 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from common import save
+
+from routecast.datasets.measurement import Purpose
+from routecast.datasets.model import open_model
+from routecast.datasets.route import Route
+from routecast.datasets.zoo import network
+from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.measure.workbench import BenchConfig, Workbench
+from routecast.tuner.tune import CONFIRMATIONS, Confirmation, control_margin
+
+
+def main() -> None:
+    """Runs the repeats and writes ``results/aa_control.json``."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--network", default="squeezenet")
+    parser.add_argument("--repeats", type=int, default=20)
+    arguments = parser.parse_args()
+    item = network(arguments.network)
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        model = open_model(item.make(Path(scratch)), item.shapes, name=item.name, family=item.family)
+        backend = get_backend("onnxruntime")
+        space = backend.space(model)
+        with Workbench(model, backend, space, Path(scratch, "bench"), BenchConfig(ranges=item.ranges)) as bench:
+            bench.start()
+            for repeat in range(arguments.repeats):
+                control = bench.measure(Route(), Purpose.CONTROL)
+                rebuilt = tuple(bench.measure(Route(), Purpose.CONFIRM) for _ in range(CONFIRMATIONS))
+                confirmed = Confirmation(Route(), rebuilt)
+                margin = control_margin(control)
+                rows.append(
+                    {
+                        "ratio": control.ratio,
+                        "low": control.ratio_low,
+                        "high": control.ratio_high,
+                        "confirmed": confirmed.ratio,
+                        "winner": confirmed.wins(margin),
+                    }
+                )
+                print(f"{repeat + 1:2d}  A/A {control.ratio:.4f} [{control.ratio_low:.4f}, {control.ratio_high:.4f}]"
+                      f"  confirmed {confirmed.ratio:.4f}  winner: {'yes' if rows[-1]['winner'] else 'no'}")
+    false_winners = sum(bool(row["winner"]) for row in rows)
+    print(f"false winners: {false_winners} of {len(rows)}")
+    save("aa_control", rows, network=item.name, repeats=arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

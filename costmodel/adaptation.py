@@ -1,0 +1,125 @@
+"""Corrects predictions by what was measured of the very model: exact Bayesian posteriors over shared settings.
+
+Log ratios. The error of the ensemble on route A, a set of tokens, is a Gaussian process with
+
+    cov(A, B) = s_A s_B ((1 - rho) c(A, B) + rho [A = B]),   c(A, B) = sum of v_t over A and B / sqrt(V_A V_B),
+
+where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of token t
+alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about. Without evidence the
+variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from the measured interval), mean and
+variance are those of Gaussian process regression (Rasmussen & Williams, 2006, eq. 2.23 and 2.24).
+
+Failures. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth ``PRIOR_COUNT``
+observations around the predicted failure of the token alone; a route that ended ok clears all its tokens, one that
+failed is put down to its tokens in proportion to q_t (expectation maximisation). A route's new failure is
+
+    1 - (1 - predicted) * product over its tokens of (1 - q_t) / (1 - prior q_t).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from routecast.costmodel.base import Array
+from routecast.costmodel.features import Token
+from routecast.datasets.route import Route
+
+RHO = 0.3
+PRIOR_COUNT = 0.5
+_EM_STEPS = 20
+
+
+@dataclass(frozen=True)
+class RatioEvidence:
+    """What was measured of n distinct routes, against what was predicted.
+
+    Attributes:
+        routes: the routes, none of them the default route.
+        error: measured minus predicted log ratio, shape (n,).
+        noise: standard deviation of the measured log ratio, shape (n,).
+        std: standard deviation of the prediction, shape (n,).
+        variance: of the prediction of each token alone, for every token of these routes.
+    """
+
+    routes: tuple[Route, ...]
+    error: Array
+    noise: Array
+    std: Array
+    variance: Mapping[Token, float]
+
+
+def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
+    """Posterior of the errors of R routes.
+
+    Args:
+        evidence: what was measured.
+        routes: the R routes asked about.
+        std: standard deviations of their predictions, shape (R,).
+        total: V of each route, shape (R,).
+
+    Returns:
+        What to add to each log ratio, and the standard deviation left, both of shape (R,).
+    """
+    columns = {token: column for column, token in enumerate(evidence.variance)}
+    root = np.sqrt(np.array(list(evidence.variance.values())))
+    known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
+    prior = evidence.std[:, None] * evidence.std * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
+    prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
+    cross = std[:, None] * evidence.std * _kernel(asked, known, total, np.square(known).sum(1))
+    place = {route: index for index, route in enumerate(evidence.routes)}
+    for row, route in enumerate(routes):
+        if route in place:
+            cross[row, place[route]] = std[row] * evidence.std[place[route]]
+    gain = np.linalg.solve(prior, cross.T).T
+    left = np.square(std) - np.einsum("rn,rn->r", gain, cross)
+    return gain @ evidence.error, np.sqrt(np.clip(left, 0.0, None))
+
+
+def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:
+    found = np.zeros((len(routes), len(columns)))
+    for row, route in enumerate(routes):
+        for token in route.items():
+            column = columns.get(token)
+            if column is not None:
+                found[row, column] = 1.0
+    return found
+
+
+def _kernel(left: Array, right: Array, left_total: Array, right_total: Array) -> Array:
+    norm = np.sqrt(np.maximum(left_total[:, None] * right_total, 1e-30))
+    return (1 - RHO) * (left @ right.T) / norm
+
+
+def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]) -> dict[Token, float]:
+    """Posterior failure probability of each token.
+
+    Args:
+        outcomes: measured routes and whether each failed.
+        prior: failure probability of each of their tokens alone, in (0, 1).
+    """
+    found = dict(prior)
+    seen = {token: sum(token in route.items() for route, _ in outcomes) for token in prior}
+    failed = [tuple(route.items()) for route, failure in outcomes if failure and route]
+    for _ in range(_EM_STEPS):
+        blame = dict.fromkeys(prior, 0.0)
+        for tokens in failed:
+            any_fails = 1.0 - float(np.prod([1.0 - found[token] for token in tokens]))
+            for token in tokens:
+                blame[token] += found[token] / any_fails
+        found = {
+            token: min((PRIOR_COUNT * prior[token] + blame[token]) / (PRIOR_COUNT + seen[token]), 0.999)
+            for token in prior
+        }
+    return found
+
+
+def correct_failures(
+    failure: Array, routes: Sequence[Route], prior: Mapping[Token, float], posterior: Mapping[Token, float]
+) -> Array:
+    """New failure probabilities of R routes from the predicted ones, shape (R,)."""
+    factor = {token: (1 - posterior[token]) / (1 - prior[token]) for token in prior}
+    change = np.array([np.prod([factor.get(token, 1.0) for token in route.items()]) for route in routes])
+    return np.clip(1 - (1 - failure) * change, 0.0, 1.0)

@@ -1,0 +1,111 @@
+"""Scores routes of one encoded graph with every member of an ensemble; token effects are computed once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from routecast.costmodel.base import Array
+from routecast.costmodel.batch import GraphBatch, RouteBatch, TokenBatch
+from routecast.costmodel.features import Integers, Token, environment_features, graph_features, token_features
+from routecast.costmodel.network import RouteNetwork
+from routecast.datasets.environment import Environment
+from routecast.datasets.graph import Graph
+from routecast.datasets.route import Route
+
+
+@dataclass(frozen=True)
+class RouteTokens:
+    """R routes as token indices, L settings in all.
+
+    Attributes:
+        tokens: indices into the scorer's tokens, route after route, shape (L,).
+        lengths: number of settings of each route, shape (R,).
+    """
+
+    tokens: Integers
+    lengths: Integers
+
+    def sums(self, values: Array) -> Array:
+        """Sum over each route's tokens of a value per token, shape (R,)."""
+        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return np.bincount(owner, weights=values[self.tokens], minlength=len(self.lengths))
+
+
+@dataclass(frozen=True)
+class MemberScores:
+    """What K members say of R routes; every array has shape (K, R).
+
+    Attributes:
+        log_ratio: ln(latency / default latency).
+        failure: probability of not ending ok.
+        log_build: ln of the build time in seconds.
+    """
+
+    log_ratio: Array
+    failure: Array
+    log_build: Array
+
+
+class GraphScorer:
+    """One graph on one device, encoded by K members.
+
+    Attributes:
+        log_default: ln of the default latency in ms by each member, shape (K,).
+        log_local: ln of each node's local time in ms by each member, shape (K, nodes).
+        gap: ln(end-to-end latency / sum of local times) by each member, shape (K,).
+        tokens: the tokens met so far, in the order of their indices.
+    """
+
+    def __init__(self, members: Sequence[RouteNetwork], graph: Graph, environment: Environment) -> None:
+        """Encodes the graph."""
+        batch = GraphBatch.collate([(graph_features(graph, environment), environment_features(environment))])
+        self._members = members
+        with torch.inference_mode():
+            self._encodings = [member.encode(batch) for member in members]
+        self._effects = [torch.empty(0, member.config.hidden) for member in members]
+        self.tokens: dict[Token, int] = {}
+        self.log_default = _rows([encoding.default for encoding in self._encodings])[:, 0]
+        self.log_local = _rows([encoding.local for encoding in self._encodings])
+        self.gap = _rows([encoding.gap for encoding in self._encodings])[:, 0]
+
+    def route_tokens(self, routes: Sequence[Route]) -> RouteTokens:
+        """Looks up the tokens of routes, computing the effects of those not met before."""
+        settings = [list(route.items()) for route in routes]
+        self._learn(token for tokens in settings for token in tokens)
+        index = self.tokens
+        flat = [index[token] for tokens in settings for token in tokens]
+        return RouteTokens(np.array(flat, np.int64), np.array([len(tokens) for tokens in settings], np.int64))
+
+    def score(self, routes: RouteTokens) -> MemberScores:
+        """Scores R routes."""
+        batch = RouteBatch.collate([(routes.tokens, routes.lengths)], [len(self.tokens)])
+        with torch.inference_mode():
+            scores = [
+                member.score(encoding, effects, batch)
+                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+            ]
+            failure = [torch.sigmoid(item.failure) for item in scores]
+        return MemberScores(
+            _rows([item.log_ratio for item in scores]), _rows(failure), _rows([item.build for item in scores])
+        )
+
+    def _learn(self, tokens: Iterable[Token]) -> None:
+        new = [token for token in dict.fromkeys(tokens) if token not in self.tokens]
+        if not new:
+            return
+        self.tokens.update((token, len(self.tokens) + index) for index, token in enumerate(new))
+        batch = TokenBatch.collate([token_features(new)])
+        with torch.inference_mode():
+            self._effects = [
+                torch.cat([effects, member.effects(encoding, batch)])
+                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+            ]
+
+
+def _rows(tensors: Sequence[torch.Tensor]) -> Array:
+    rows: Array = torch.stack(list(tensors)).double().numpy()
+    return rows

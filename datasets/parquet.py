@@ -1,0 +1,156 @@
+"""The Parquet files of a set of records.
+
+``measurements.parquet`` has one row per measurement and one column per attribute, ``local_profile`` as four
+list columns; ``graphs.parquet`` and ``environments.parquet`` hold JSON by key. Lists of times are 32-bit
+floats and repeated texts are dictionary-encoded, so that a profile costs about 5 bytes per layer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from routecast.datasets.environment import Environment
+from routecast.datasets.errors import MissingPackage, RoutecastError, UsageError
+from routecast.datasets.graph import Graph
+from routecast.datasets.measurement import Measurement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = 1
+"""Version of the files; raised when an older reader would misread them."""
+
+TEXTS = ("fingerprint", "route", "environment", "status", "model", "family", "purpose", "run", "message")
+UNIQUE_TEXTS = ("identity", "created", "engine_hash")
+NUMBERS = ("latency_ms", "default_ms", "ratio", "ratio_low", "ratio_high", "build_seconds", "load_seconds")
+INTEGERS = ("engine_bytes", "peak_bytes")
+BLOCKS = ("blocks_ms", "default_blocks_ms")
+LAYERS = ("name", "op", "ms", "node")
+
+Parts = tuple[list[Measurement], dict[str, Graph], dict[str, Environment]]
+
+
+def write(
+    folder: Path,
+    measurements: Sequence[Measurement],
+    graphs: Mapping[str, Graph],
+    environments: Mapping[str, Environment],
+) -> None:
+    """Writes the three files, each whole or not at all.
+
+    Raises:
+        UsageError: the folder cannot be made.
+        RoutecastError: writing failed.
+    """
+    pa = _pyarrow()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+    schema = _schema()
+    rows = [_row(measurement) for measurement in measurements]
+    columns = {name: [row[name] for row in rows] for name in schema.names}
+    _write(pa.table(columns, schema=schema), folder / "measurements.parquet")
+    _write(
+        _keyed("fingerprint", {key: graph.to_json() for key, graph in graphs.items()}),
+        folder / "graphs.parquet",
+    )
+    contents = {key: environment.to_json() for key, environment in environments.items()}
+    _write(_keyed("identity", contents), folder / "environments.parquet")
+
+
+def read(folder: Path) -> Parts:
+    """Reads the three files.
+
+    Raises:
+        UsageError: a file is missing, damaged or of a newer schema.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give one that holds measurements.parquet")
+    rows = _read(folder / "measurements.parquet").to_pylist()
+    graphs = _read(folder / "graphs.parquet").to_pylist()
+    environments = _read(folder / "environments.parquet").to_pylist()
+    try:
+        return (
+            [_measurement(row) for row in rows],
+            {row["fingerprint"]: Graph.from_json(json.loads(row["content"])) for row in graphs},
+            {row["identity"]: Environment.from_json(json.loads(row["content"])) for row in environments},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder} holds Parquet files that routecast did not write: {error!r}") from error
+
+
+def _pyarrow() -> Any:  # noqa: ANN401 - an optional module
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingPackage("pyarrow", "Parquet") from error
+    return pyarrow
+
+
+def _schema() -> pa.Schema:
+    pa = _pyarrow()
+    text, repeated = pa.string(), pa.dictionary(pa.int32(), pa.string())
+    fields = [(name, repeated) for name in TEXTS]
+    fields += [(name, text) for name in UNIQUE_TEXTS]
+    fields += [(name, pa.float64()) for name in NUMBERS]
+    fields += [(name, pa.int64()) for name in INTEGERS]
+    fields += [(name, pa.list_(pa.float32())) for name in BLOCKS]
+    fields += [("accuracy", pa.map_(text, pa.float64()))]
+    kinds = {"name": text, "op": text, "ms": pa.float32(), "node": pa.int32()}
+    fields += [(f"layer_{name}", pa.list_(kinds[name])) for name in LAYERS]
+    return pa.schema(fields)
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    row = measurement.to_json()
+    layers = row.pop("local_profile")
+    row["accuracy"] = list(row["accuracy"].items())
+    return {**row, **{f"layer_{name}": [layer[name] for layer in layers] for name in LAYERS}}
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    columns = [row.pop(f"layer_{name}") for name in LAYERS]
+    layers = [dict(zip(LAYERS, values, strict=True)) for values in zip(*columns, strict=True)]
+    return Measurement.from_json({**row, "accuracy": dict(row["accuracy"]), "local_profile": layers})
+
+
+def _keyed(key: str, contents: Mapping[str, Any]) -> pa.Table:
+    texts = [json.dumps(content, separators=(",", ":")) for content in contents.values()]
+    return _pyarrow().table({key: list(contents), "content": texts})
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    from pyarrow import parquet
+
+    table = table.replace_schema_metadata({"routecast_schema": str(SCHEMA)})
+    part = path.with_suffix(".part")
+    try:
+        parquet.write_table(table, part, compression="zstd", compression_level=19)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise RoutecastError(
+            f"cannot write {path}: {error}; free some space or choose another folder"
+        ) from error
+
+
+def _read(path: Path) -> pa.Table:
+    pa = _pyarrow()
+    from pyarrow import parquet
+
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; a set of records has measurements, graphs and environments")
+    try:
+        table = parquet.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
+    version = int((table.schema.metadata or {}).get(b"routecast_schema", b"0"))
+    if version > SCHEMA:
+        raise UsageError(
+            f"{path} has schema {version}, this routecast reads up to {SCHEMA}: upgrade routecast"
+        )
+    return table

@@ -1,0 +1,5 @@
+"""``python -m routecast.tuner.cli``."""
+
+from routecast.tuner.cli import main
+
+main()

@@ -1,0 +1,93 @@
+"""``routecast history``: look into a history, take it elsewhere, bring others in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from routecast.tuner.cli import options
+
+if TYPE_CHECKING:
+    from routecast.datasets.history import History, HistoryStats
+
+app = typer.Typer(help="The history of measurements: what it holds, export and import.", no_args_is_help=True)
+
+_SHOWN = 12
+
+
+@app.command()
+def stats(history: options.HistoryOption = None, json: options.JsonOption = False) -> None:
+    """Count what a history holds."""
+    from routecast.tuner.cli.output import print_json
+
+    with _existing(history) as opened:
+        counted = opened.stats()
+        if json:
+            print_json({"history": str(opened.path), **counted.to_json()})
+        else:
+            _show(str(opened.path), counted)
+
+
+@app.command("export")
+def export_(
+    folder: Annotated[Path, typer.Argument(help="Folder for the Parquet files; made when absent.")],
+    history: options.HistoryOption = None,
+) -> None:
+    """Write a history as Parquet files."""
+    with _existing(history) as opened:
+        records = opened.records()
+    records.write_parquet(folder)
+    typer.echo(f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin.")
+    ],
+    history: options.HistoryOption = None,
+) -> None:
+    """Add measurements to a history; what it holds already is not added again."""
+    from routecast.datasets.history import History
+    from routecast.tuner.sources import read_records
+
+    records = read_records(source)
+    with History(history) as opened:
+        new = opened.import_records(records)
+        typer.echo(f"{new} of {len(records.measurements)} measurements were new in {opened.path}")
+
+
+def _existing(history: str | None) -> History:
+    """Opens a history that the user named, without making one at a misspelt path."""
+    from routecast.datasets.database import locate
+    from routecast.datasets.errors import UsageError
+    from routecast.datasets.history import History
+
+    path = locate(history)
+    if history is not None and not path.exists():
+        raise UsageError(f"no such history: {path}")
+    return History(history)
+
+
+def _show(path: str, counted: HistoryStats) -> None:
+    from routecast.tuner.cli.output import console, table
+
+    screen = console()
+    lines = [
+        f"{path}: {counted.measurements:,} measurements, {counted.ok_share:.1%} ok, {counted.bytes / 1e6:.1f} MB",
+        f"{counted.graphs} graphs, {counted.environments} environments",
+    ]
+    if counted.measurements:
+        lines.append(f"first {counted.first}, last {counted.last}")
+    for line in lines:
+        screen.print(line, markup=False, soft_wrap=True)
+    for name in ("status", "backend", "environment", "family", "model"):
+        counts = list(getattr(counted, f"by_{name}").items())
+        if not counts:
+            continue
+        rows = [(key, f"{number:,}") for key, number in counts[:_SHOWN]]
+        if len(counts) > _SHOWN:
+            rows.append((f"and {len(counts) - _SHOWN} more", f"{sum(number for _, number in counts[_SHOWN:]):,}"))
+        screen.print(table((name, "measurements"), rows, text=(name,)))

@@ -1,0 +1,1 @@
+"""Graph passes: rewriting an ONNX model before a backend sees it."""

@@ -1,0 +1,114 @@
+"""Ranking routes by prediction alone: nothing is built or run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from routecast.datasets.errors import UsageError
+from routecast.datasets.model import open_model
+from routecast.datasets.route import Route, RouteSpace
+from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.results import RoutePrediction
+from routecast.tuner.sources import route_predictions
+
+if TYPE_CHECKING:
+    from routecast.costmodel.base import CostModel
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Routes by predicted latency.
+
+    Attributes:
+        model_name: name of the model.
+        cost_model: name of the cost model.
+        device: what the predictions are for.
+        default_ms, default_ms_low, default_ms_high: expected latency of the default route in ms, with its interval.
+        scored: number of routes that were scored.
+        routes: the best of them, the fastest first.
+        warnings: why the cost model is out of its depth, if it is.
+    """
+
+    model_name: str
+    cost_model: str
+    device: str
+    default_ms: float
+    default_ms_low: float
+    default_ms_high: float
+    scored: int
+    routes: tuple[RoutePrediction, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-serialisable form."""
+        return {**vars(self), "routes": [route.to_json() for route in self.routes], "warnings": list(self.warnings)}
+
+
+def predict(
+    model: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    backend: str = "onnxruntime",
+    cost_model: CostModel | str | Path | None = None,
+    allow_numerics: bool = True,
+    top: int = 10,
+    pool: int = 4096,
+    seed: int = 0,
+) -> Ranking:
+    """Ranks routes of a model by predicted latency, without building or running anything.
+
+    Args:
+        model: an ONNX file.
+        shapes: by input name, needed for dynamic inputs.
+        backend: what would build and run it.
+        cost_model: a cost model or its folder; None is the registry's champion, or the shipped one without it.
+        allow_numerics: whether knobs that may change results are considered.
+        top: how many routes come back.
+        pool: how many are scored: every single change, and random routes.
+        seed: of the random routes.
+
+    Raises:
+        UsageError: the model or the options cannot be used, or no cost model is at hand.
+    """
+    opened = open_model(model, shapes)
+    adapter = get_backend(backend)
+    predictor = _cost_model(cost_model)
+    environment = adapter.environment()
+    view = predictor.view(opened.graph, environment)
+    routes = candidate_routes(adapter.space(opened, allow_numerics=allow_numerics), pool, seed)
+    said = view.predict(routes)
+    ranked = sorted(route_predictions(said), key=lambda item: item.ratio)
+    return Ranking(
+        model_name=opened.name,
+        cost_model=predictor.name,
+        device=environment.device,
+        default_ms=float(said.default_ms),
+        default_ms_low=float(said.default_ms_low),
+        default_ms_high=float(said.default_ms_high),
+        scored=len(routes),
+        routes=tuple(ranked[:top]),
+        warnings=tuple(view.warnings),
+    )
+
+
+def candidate_routes(space: RouteSpace, count: int, seed: int) -> list[Route]:
+    """The default route, every single change, and random routes up to ``count``."""
+    singles = space.single_changes()[: count - 1]
+    drawn = space.sample(count - 1 - len(singles), np.random.default_rng(seed), exclude=singles)
+    return [Route(), *singles, *drawn]
+
+
+def _cost_model(given: CostModel | str | Path | None) -> CostModel:
+    if given is not None and not isinstance(given, str | Path):
+        return given
+    from routecast.training import find_cost_model
+
+    found = find_cost_model(given)
+    if found is None:
+        raise UsageError("no cost model is at hand to predict with: make one with `routecast train`, or name one")
+    return found
