@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -101,7 +103,7 @@ def connect(path: Path) -> Engine:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS})
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS})
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
@@ -161,9 +163,9 @@ def _use_write_ahead_log(engine: Engine) -> None:
         for attempt in range(50):
             try:
                 connection.cursor().execute("PRAGMA journal_mode=WAL")
-            except connection.dbapi_connection.OperationalError:  # type: ignore[union-attr]
+            except sqlite3.OperationalError as error:
                 # SQLite does not wait here when another process makes the same file at this moment.
-                if attempt == 49:
+                if attempt == 49 or "locked" not in str(error):
                     raise
                 time.sleep(0.1)
             else:
@@ -179,6 +181,8 @@ def errors_in(path: Path) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _translate(str(error.orig), path) from error
+    except sqlite3.Error as error:
+        raise _translate(str(error), path) from error
 
 
 def _translate(text: str, path: Path) -> RoutecastError:

@@ -54,7 +54,7 @@ def count_flops(op: str, attributes: Attributes, inputs: Tensors, outputs: Tenso
 
 
 def count_bytes(op: str, inputs: Tensors, outputs: Tensors) -> float:
-    """Bytes read and written by one execution: each tensor once, a lookup's table only where it is looked up."""
+    """Bytes read and written by one execution: each tensor once, of a lookup's table only what is found."""
     kind = op.rpartition("::")[2]
     if kind in VIEWS:
         return 0.0
@@ -134,7 +134,7 @@ def _einsum(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
 
 
 def _recurrent(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
-    """2 · steps · batch · (elements of W + elements of R): each weight is used once per step and batch entry."""
+    """2 · steps · batch · (elements of W + elements of R): each weight acts once per step and entry."""
     steps = _shape(inputs, 0)[:2]
     return 2 * math.prod(steps) * (_size(inputs, 1) + _size(inputs, 2)) if len(steps) == 2 else 0
 

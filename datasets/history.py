@@ -72,9 +72,7 @@ class History:
         if not rows:
             return 0
         with errors_in(self.path), writing(self._engine) as connection:
-            before = connection.scalar(select(func.count()).select_from(table)) or 0
-            connection.execute(insert(table).on_conflict_do_nothing(), rows)
-            return (connection.scalar(select(func.count()).select_from(table)) or 0) - before
+            return connection.execute(insert(table).on_conflict_do_nothing(), rows).rowcount
 
     def graph(self, fingerprint: str) -> Graph:
         """The graph with this fingerprint.

@@ -91,10 +91,16 @@ class Journal:
         """Stores a measurement once per identity."""
         self._append("measurement", measurement.identity, measurement.to_json())
 
-    def add_many(self, measurements: Iterable[Measurement]) -> None:
-        """Stores several measurements."""
+    def add_many(self, measurements: Iterable[Measurement]) -> int:
+        """Stores several measurements.
+
+        Returns:
+            How many were new.
+        """
+        before = len(self._held)
         for measurement in measurements:
             self.add(measurement)
+        return len(self._held) - before
 
     def _append(self, kind: str, key: str, content: dict[str, Any]) -> None:
         if key in self._held:

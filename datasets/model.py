@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
-from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph
 from routecast.datasets.onnx_checks import check_operators
 from routecast.datasets.onnx_file import check_external_data, drop_weights, load_whole, read_proto
 from routecast.datasets.onnx_graph import build_graph
-from routecast.datasets.shapes import InputSpec, fix_inputs, forget_shapes, infer
+from routecast.datasets.shapes import InputSpec, declare_shape, fix_inputs, forget_shapes, infer
 
 __all__ = ["InputSpec", "Model", "open_model", "write_static"]
 
 INLINE_LIMIT = 1_500_000_000
-"""Models with more bytes than this are written with external data: protobuf stops at 2 GB."""
+"""Models with more bytes of weights than this are written with external data: protobuf stops at 2 GB."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,10 @@ def open_model(
     check_operators(proto, path)
     check_external_data(proto, path)
     drop_weights(proto)
-    inputs = _fix(proto, shapes, path)
+    declared = [value.SerializeToString() for value in proto.graph.input]
+    inputs = fix_inputs(proto, shapes, path)
+    if declared != [value.SerializeToString() for value in proto.graph.input]:
+        forget_shapes(proto)
     if proto.functions:
         proto = inline_local_functions(proto)
     graph = build_graph(infer(proto, path, shapes_given=bool(shapes)), path)
@@ -93,19 +94,15 @@ def write_static(model: Model, folder: Path) -> Path:
         UsageError: the model's file is no longer what was opened.
     """
     proto = load_whole(model.path)
-    _fix(proto, {spec.name: spec.shape for spec in model.inputs}, model.path)
+    fix_inputs(proto, {spec.name: spec.shape for spec in model.inputs}, model.path)
+    del proto.graph.value_info[:]
+    for value, index in zip(proto.graph.output, model.graph.outputs, strict=True):
+        shape = model.graph.tensors[index].shape
+        if shape is not None:
+            declare_shape(value, shape)
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "model.onnx"
-    external = proto.ByteSize() > INLINE_LIMIT
-    onnx.save_model(proto, target, save_as_external_data=external, location="model.onnx.data")
+    target, weights = folder / "model.onnx", folder / "model.onnx.data"
+    weights.unlink(missing_ok=True)
+    external = model.graph.weight_bytes > INLINE_LIMIT
+    onnx.save_model(proto, target, save_as_external_data=external, location=weights.name)
     return target
-
-
-def _fix(proto: ModelProto, shapes: Mapping[str, Sequence[int]] | None, path: Path) -> tuple[InputSpec, ...]:
-    before = [value.SerializeToString() for value in proto.graph.input]
-    inputs = fix_inputs(proto, shapes, path)
-    if before != [value.SerializeToString() for value in proto.graph.input]:
-        forget_shapes(proto)
-    if not proto.graph.output:
-        raise UsageError(f"{path} has no outputs; export the model again")
-    return inputs

@@ -1,7 +1,8 @@
-"""Reading ONNX files: tells apart every way in which one can be unusable, and keeps external data in its folder."""
+"""Reading ONNX files: tells apart every way in which one can be unusable, and guards external data."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,27 +23,35 @@ def read_proto(path: Path) -> ModelProto:
     """Reads an ONNX file without the data it holds outside.
 
     Raises:
-        UsageError: the file is missing, no file, empty, not ONNX, truncated, or holds no operators.
+        UsageError: the file is missing, no file, empty, not ONNX, truncated, or without operators
+            or outputs.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such file; give the path of an ONNX model")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; give the path of the .onnx file in it")
-    try:
-        size = path.stat().st_size
-        if size > PROTOBUF_LIMIT:
-            raise UsageError(
-                f"{path} has {size} bytes, more than protobuf's 2 GB; save its weights as external data"
-            )
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    proto = _decode(path, content)
+    proto = _decode(path, _content(path))
     if not proto.graph.node:
         raise UsageError(f"{path} holds no operators: its graph is empty; export the model again")
+    if not proto.graph.output:
+        raise UsageError(f"{path} has no outputs; export the model again")
     if not proto.opset_import:
         raise UsageError(f"{path} names no operator set; it is truncated or was not exported properly")
     return proto
+
+
+def _content(path: Path) -> bytes:
+    try:
+        facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
+            raise UsageError(f"{path} is a folder; give the path of the .onnx file in it")
+        if not stat.S_ISREG(facts.st_mode):
+            raise UsageError(f"{path} is not a regular file; give the path of an ONNX model")
+        if facts.st_size > PROTOBUF_LIMIT:
+            raise UsageError(
+                f"{path} has {facts.st_size} bytes, but protobuf reads 2 GB; store its weights outside it"
+            )
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file; give the path of an ONNX model") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _decode(path: Path, content: bytes) -> ModelProto:
@@ -118,13 +127,13 @@ def check_external_data(proto: ModelProto, path: Path) -> None:
         size = place.stat().st_size
         if offset + length > size:
             raise UsageError(
-                f"{path}: tensor {tensor.name!r} needs {offset + length} bytes of external data {place.name}, "
+                f"{path}: tensor {tensor.name!r} needs {offset + length} bytes of {place.name}, "
                 f"which has {size}; copy the whole file"
             )
-        if _elements(tensor) <= SMALL:
+        if _elements(tensor) <= SMALL and length <= 16 * SMALL:
             with place.open("rb") as file:
                 file.seek(offset)
-                tensor.raw_data = file.read(length) if "length" in facts else file.read()
+                tensor.raw_data = file.read(length)
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
 
@@ -169,9 +178,9 @@ def _elements(tensor: TensorProto) -> int:
 
 
 def drop_weights(proto: ModelProto) -> None:
-    """Forgets the values of all large tensors, which shape inference would only copy around."""
+    """Forgets the values of large tensors and of those outside: shape inference would only copy them."""
     for tensor in all_tensors(proto):
-        if _elements(tensor) > SMALL:
+        if _elements(tensor) > SMALL or tensor.data_location == TensorProto.EXTERNAL:
             for name in (
                 "raw_data",
                 "float_data",

@@ -91,7 +91,7 @@ class _Builder:
 
     def add_graph(self, graph: GraphProto, scope: Scope, types: Types, depth: int) -> None:
         """Adds a graph's nodes, those of subgraphs after the node that holds them."""
-        for node in _sorted(graph, scope, types, self.path):
+        for node in _sorted(graph, self.path):
             constant = _constant_node(node)
             if constant is not None:
                 types[node.output[0]] = constant
@@ -122,8 +122,8 @@ class _Builder:
         self.add_graph(graph, scope, types, depth)
 
 
-def _sorted(graph: GraphProto, scope: Scope, types: Types, path: Path) -> list[NodeProto]:
-    """The nodes so that each comes after those it reads from; the order in the file where that is so already."""
+def _sorted(graph: GraphProto, path: Path) -> list[NodeProto]:
+    """The nodes, each after those it reads from; in the order of the file where that is so already."""
     made = {name for node in graph.node for name in node.output if name}
     done: set[str] = set()
     ordered: list[NodeProto] = []

@@ -167,7 +167,14 @@ class RouteSpace:
                 raise UsageError(f"knob {name} takes one of {', '.join(knob.values)}, got {value!r}")
             if value != knob.default:
                 settings[name] = value
-        return Route({name: value for name, value in settings.items() if self._active(self.by_name[name], settings)})
+        while True:
+            # Dropping a knob may leave the requirements of another one unmet.
+            active = {
+                name: value for name, value in settings.items() if self._active(self.by_name[name], settings)
+            }
+            if len(active) == len(settings):
+                return Route(active)
+            settings = active
 
     def _active(self, knob: Knob, settings: Mapping[str, str]) -> bool:
         return not knob.requires or all(

@@ -1,4 +1,4 @@
-"""Following the values of shape computations (Shape, Gather, Concat...) where ONNX's shape inference stops."""
+"""Following the values of shape computations (Shape, Gather...) where ONNX's shape inference stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from routecast.datasets.onnx_file import SMALL, domain_of, opsets, subgraphs
 Value = npt.NDArray[np.generic]
 
 ROUNDS = 64
-"""At most this many turns of inference and evaluation: one for each shape that depends on another's result."""
+"""At most this many turns of inference and evaluation, one for each shape that another one needs."""
 
 FOLLOWED = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Expand",

@@ -135,12 +135,8 @@ def _fix(
     resolved = given if given is not None else _resolve(declared, sizes)
     if resolved is None:
         raise UsageError(_open_message(value.name, declared, sizes, path))
-    tensor = value.type.tensor_type
-    tensor.ClearField("shape")
-    tensor.shape.SetInParent()
-    for size in resolved:
-        tensor.shape.dim.add().dim_value = size
-    return InputSpec(value.name, resolved, dtype_name(tensor.elem_type))
+    declare_shape(value, resolved)
+    return InputSpec(value.name, resolved, dtype_name(value.type.tensor_type.elem_type))
 
 
 def _resolve(declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
@@ -194,6 +190,15 @@ def forget_shapes(proto: ModelProto) -> None:
     for value in proto.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.ClearField("shape")
+
+
+def declare_shape(value: ValueInfoProto, shape: tuple[int, ...]) -> None:
+    """Declares the shape of a tensor."""
+    tensor = value.type.tensor_type
+    tensor.ClearField("shape")
+    tensor.shape.SetInParent()
+    for size in shape:
+        tensor.shape.dim.add().dim_value = size
 
 
 def infer(proto: ModelProto, path: Path, *, shapes_given: bool) -> ModelProto:

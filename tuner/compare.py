@@ -1,4 +1,4 @@
-"""Predicted against measured: how good a cost model's predictions were, and what each way of choosing would have lost."""
+"""Predicted against measured: how good predictions were, and what each way of choosing would have lost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from routecast.datasets.measurement import Measurement, Purpose
+from routecast.datasets.route import Route
 from routecast.training import metrics
 from routecast.tuner.results import RoutePrediction
 
@@ -29,7 +30,7 @@ class Pair:
 
     @property
     def scored(self) -> bool:
-        """Whether it says something about the predictions: an ok route other than the default, with a prediction."""
+        """Whether it says something about predictions: an ok route other than the default that has one."""
         measurement = self.measurement
         timed = measurement.ok and measurement.ratio is not None
         return timed and not measurement.route.is_default and self.prediction is not None
@@ -43,7 +44,7 @@ class Scores:
         routes: number of routes that were predicted and then measured ok, the default route not counted.
         ratio_error: median of abs(predicted ratio / measured ratio - 1).
         latency_error: the same of the latency in ms.
-        spearman: rank correlation of predicted and measured ratio within a model; over several models their mean.
+        spearman: rank correlation of predicted and measured ratio within a model; the mean over several models.
         coverage: share of measured ratios that lie in their predicted interval.
     """
 
@@ -65,8 +66,8 @@ class ModelComparison:
         failed: number of routes that did not end ok.
         best: the fastest ok route; None when nothing ended ok.
         pruning_loss: default route over the fastest measured route, minus 1: what the default never tries.
-        selection_loss: the route with the smallest sum of local times over the fastest profiled one, minus 1: what
-            choosing by local profiles would cost.
+        selection_loss: the route with the smallest sum of local times over the fastest profiled one, minus 1:
+            what choosing by local profiles would cost.
         first_choice_loss: the route that was predicted fastest over the fastest measured one, minus 1.
         gap: median of end-to-end latency over the sum of local times.
         notes: what to keep in mind when reading it, one line each.
@@ -120,7 +121,7 @@ def compare_model(pairs: Iterable[Pair], notes: Sequence[str] = ()) -> ModelComp
     """Compares what was predicted with what was measured of one model in one environment.
 
     Args:
-        pairs: at least one; where a route was measured several times, the confirming or else the last one counts.
+        pairs: at least one; of a route that was measured several times, the confirming or else the last counts.
         notes: carried into the result.
     """
     kept = _one_per_route(pairs)
@@ -191,20 +192,19 @@ def _finite(value: float) -> float | None:
 def _one_per_route(pairs: Iterable[Pair]) -> list[Pair]:
     """The pair that counts for each route, the fastest first and failed ones last.
 
-    A confirming measurement counts before any other, then the later one. It keeps the local profile of an earlier
-    one when it has none, since a confirmation times without profiling.
+    A confirming measurement counts before any other, then the later one. It keeps the local profile of an
+    earlier one when it has none, since a confirmation times without profiling.
     """
-    found: dict[str, Pair] = {}
+    found: dict[Route, Pair] = {}
     ordered = sorted(
         pairs, key=lambda pair: (pair.measurement.purpose is Purpose.CONFIRM, pair.measurement.created)
     )
     for pair in ordered:
-        key = str(pair.measurement.route)
-        earlier = found.get(key)
-        if earlier is not None:
-            profile = pair.measurement.local_profile or earlier.measurement.local_profile
-            pair = Pair(replace(pair.measurement, local_profile=profile), pair.prediction or earlier.prediction)
-        found[key] = pair
+        route = pair.measurement.route
+        earlier = found.get(route, pair)
+        profile = pair.measurement.local_profile or earlier.measurement.local_profile
+        measurement = replace(pair.measurement, local_profile=profile)
+        found[route] = Pair(measurement, pair.prediction or earlier.prediction)
     return sorted(found.values(), key=lambda pair: (not pair.measurement.ok, _ratio(pair)))
 
 
@@ -248,9 +248,16 @@ def _model_json(model: ModelComparison) -> dict[str, Any]:
 
 
 _PLAIN_FIELDS = (
-    "model", "family", "fingerprint", "environment", "failed", "pruning_loss", "selection_loss", "first_choice_loss",
+    "model",
+    "family",
+    "fingerprint",
+    "environment",
+    "failed",
+    "pruning_loss",
+    "selection_loss",
+    "first_choice_loss",
     "gap",
-)  # fmt: skip
+)
 
 
 def _pair_json(pair: Pair) -> dict[str, Any]:

@@ -19,12 +19,8 @@ from routecast.tuner.backends.registry import backend_names, get_backend
 _OLDEST_PYTHON = (3, 11)
 _LEAST_DISK_GB = 2.0
 _LEAST_MEMORY_GB = 2.0
-# Packages that a part of routecast cannot do without, by what it is for.
+# Packages that a part of routecast cannot do without, by what it is for; the backends check their own.
 _PACKAGES = {
-    "onnx": "reading models",
-    "onnxruntime": "the backend onnxruntime",
-    "onnxscript": "graph passes",
-    "onnxslim": "graph passes",
     "torch": "the cost model",
     "torch-geometric": "the cost model",
     "sqlalchemy": "the history",
@@ -66,7 +62,9 @@ def examine(history: str | Path | None = None) -> list[Section]:
     return [
         Section("machine", (_python(), _disk(), _memory())),
         Section("packages", tuple(_package(name, purpose) for name, purpose in _PACKAGES.items())),
-        Section("extras", tuple(_package(name, use, extra=name) for name, use in _EXTRAS.items()), optional=True),
+        Section(
+            "extras", tuple(_package(name, use, extra=name) for name, use in _EXTRAS.items()), optional=True
+        ),
         *(Section(f"backend {name}", _backend(name)) for name in backend_names()),
         Section(
             "learning",
@@ -87,20 +85,32 @@ def _guarded(what: str, look: Callable[[], Check], fix: str) -> Check:
         return look()
     except Exception as error:
         detail = one_line(error)
-        return Check(what, False, detail if isinstance(error, RoutecastError) else f"{type(error).__name__}: {detail}", fix)
+        return Check(
+            what,
+            False,
+            detail if isinstance(error, RoutecastError) else f"{type(error).__name__}: {detail}",
+            fix,
+        )
 
 
 def _python() -> Check:
     ok = sys.version_info >= _OLDEST_PYTHON
     fix = "" if ok else f"use Python {'.'.join(map(str, _OLDEST_PYTHON))} or later"
-    return Check("Python", ok, f"{platform.python_version()} on {platform.system()} {platform.machine()}", fix)
+    return Check(
+        "Python", ok, f"{platform.python_version()} on {platform.system()} {platform.machine()}", fix
+    )
 
 
 def _disk() -> Check:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free / 1e9
     ok = free >= _LEAST_DISK_GB
-    return Check("disk", ok, f"{free:.1f} GB free in {folder}", "" if ok else "free some, or set TMPDIR to another disk")
+    return Check(
+        "disk",
+        ok,
+        f"{free:.1f} GB free in {folder}",
+        "" if ok else "free some, or set TMPDIR to another disk",
+    )
 
 
 def _memory() -> Check:
@@ -137,10 +147,14 @@ def _cost_model() -> Check:
 
 
 def _history(history: str | Path | None) -> Check:
+    from routecast.datasets.database import locate
     from routecast.datasets.history import History
 
+    path = locate(history)
+    if not path.exists():
+        return Check("history", True, f"none yet; the first measurement makes {path}")
     with History(history) as opened:
-        return Check("history", True, f"{len(opened):,} measurements in {opened.path}")
+        return Check("history", True, f"{len(opened):,} measurements in {path}")
 
 
 def _shipped() -> Check:

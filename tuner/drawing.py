@@ -1,7 +1,7 @@
 """How figures are drawn: matplotlib's SVG with colours that the page decides.
 
-Matplotlib draws with fixed colours; each stands for a CSS variable of the page (``--ink``, ``--muted``, ...) and is
-replaced by it, so that one figure serves light and dark pages.
+Matplotlib draws with fixed colours; each stands for a CSS variable of the page (``--ink``, ``--muted``, ...)
+and is replaced by it, so that one figure serves light and dark pages.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
 def svg(figure: Figure, prefix: str, title: str) -> str:
     """The figure as an ``svg`` element.
 
-    It has no fixed size, takes its colours from CSS variables, and its identifiers start with ``prefix`` so that
-    several figures can stand on one page. ``title`` is what a screen reader says.
+    It has no fixed size, takes its colours from CSS variables, and its identifiers start with ``prefix``, so
+    that several figures can stand on one page. ``title`` is what a screen reader says.
     """
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
@@ -84,7 +84,9 @@ def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> N
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = axes.xaxis if which == "x" else axes.yaxis
     # Over less than a factor of 4, steps as on a linear axis are rounder than fractions of a decade.
-    locator: Locator = MaxNLocator(6) if high / low < 4 else LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,))
+    locator: Locator = (
+        MaxNLocator(6) if high / low < 4 else LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,))
+    )
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -20,7 +20,7 @@ _ROWS = 24
 
 
 def predicted_measured(pairs: Sequence[Pair]) -> str:
-    """Measured against predicted ratio, one point per route, with both intervals when there are not too many."""
+    """Measured against predicted ratio, one point per route, with both intervals unless there are too many."""
     scored = _sample([pair for pair in pairs if pair.scored and pair.prediction])
     with drawing(5.2, 4.6) as (figure, axes):
         for inside, colour, label in ((True, "accent", "inside its interval"), (False, "bad", "outside")):
@@ -47,15 +47,27 @@ def ranking(pairs: Sequence[Pair]) -> str:
             measured, prediction = pair.measurement, pair.prediction
             assert prediction is not None and measured.ratio is not None
             axes.plot(
-                [prediction.ratio_low, prediction.ratio_high], [row, row], color=COLOURS["line"], linewidth=7,
-                solid_capstyle="round", zorder=1, label="predicted, with interval" if row == 0 else None,
-            )  # fmt: skip
-            axes.plot([prediction.ratio], [row], "|", color=COLOURS["muted"], markersize=10, markeredgewidth=2)
+                [prediction.ratio_low, prediction.ratio_high],
+                [row, row],
+                color=COLOURS["line"],
+                linewidth=7,
+                solid_capstyle="round",
+                zorder=1,
+                label="predicted, with interval" if row == 0 else None,
+            )
+            axes.plot(
+                [prediction.ratio], [row], "|", color=COLOURS["muted"], markersize=10, markeredgewidth=2
+            )
             axes.errorbar(
-                [measured.ratio], [row], xerr=_error(measured.ratio, measured.ratio_low, measured.ratio_high),
-                fmt="o", color=COLOURS["accent" if pair.covered else "bad"], markersize=5, zorder=3,
+                [measured.ratio],
+                [row],
+                xerr=_error(measured.ratio, measured.ratio_low, measured.ratio_high),
+                fmt="o",
+                color=COLOURS["accent" if pair.covered else "bad"],
+                markersize=5,
+                zorder=3,
                 label="measured, with interval" if row == 0 else None,
-            )  # fmt: skip
+            )
         axes.axvline(1, color=COLOURS["muted"], linewidth=1, linestyle=(0, (3, 3)), zorder=0)
         low, high = _bounds([value for pair in shown for value in _ratios(pair)] + [1.0])
         rows_axis(axes, [shorten(pair.measurement.route.label()) for pair in shown])
@@ -76,8 +88,24 @@ def first_choices(models: Sequence[ModelComparison]) -> str:
             best = min(_ratios(pair)[1] for pair in model.pairs if pair.scored)
             chosen = best * (1 + (model.first_choice_loss or 0))
             axes.plot([best, chosen], [row, row], color=COLOURS["line"], linewidth=3, zorder=1)
-            axes.plot([chosen], [row], "D", color=COLOURS["bad"], markersize=5, zorder=2, label=_once(row, "predicted fastest"))
-            axes.plot([best], [row], "o", color=COLOURS["accent"], markersize=6, zorder=3, label=_once(row, "measured fastest"))
+            axes.plot(
+                [chosen],
+                [row],
+                "D",
+                color=COLOURS["bad"],
+                markersize=5,
+                zorder=2,
+                label=_once(row, "predicted fastest"),
+            )
+            axes.plot(
+                [best],
+                [row],
+                "o",
+                color=COLOURS["accent"],
+                markersize=6,
+                zorder=3,
+                label=_once(row, "measured fastest"),
+            )
         axes.axvline(1, color=COLOURS["muted"], linewidth=1, linestyle=(0, (3, 3)), zorder=0)
         rows_axis(axes, [shorten(model.model) for model in shown])
         axes.set_xlabel("latency / default (left is faster)")
@@ -104,16 +132,24 @@ def local_sums(pairs: Sequence[Pair]) -> str:
 
 def worth(settings: Sequence[SettingWorth]) -> str:
     """What each setting was worth, with its interval: the clear ones first."""
-    shown = sorted(sorted(settings, key=lambda item: (not item.clear, -abs(math.log(item.ratio))))[:_ROWS],
-                   key=lambda item: item.ratio)  # fmt: skip
+    shown = sorted(
+        sorted(settings, key=lambda item: (not item.clear, -abs(math.log(item.ratio))))[:_ROWS],
+        key=lambda item: item.ratio,
+    )
     with drawing(7.6, 1.0 + 0.3 * len(shown)) as (figure, axes):
         for row, item in enumerate(shown):
             colour = ("good" if item.ratio < 1 else "bad") if item.clear else "muted"
             axes.errorbar(
-                [_percent(item.ratio)], [row],
-                xerr=[[_percent(item.ratio) - _percent(item.ratio_low)], [_percent(item.ratio_high) - _percent(item.ratio)]],
-                fmt="o", color=COLOURS[colour], markersize=5,
-            )  # fmt: skip
+                [_percent(item.ratio)],
+                [row],
+                xerr=[
+                    [_percent(item.ratio) - _percent(item.ratio_low)],
+                    [_percent(item.ratio_high) - _percent(item.ratio)],
+                ],
+                fmt="o",
+                color=COLOURS[colour],
+                markersize=5,
+            )
         axes.axvline(0, color=COLOURS["muted"], linewidth=1, linestyle=(0, (3, 3)), zorder=0)
         rows_axis(axes, [f"{shorten(item.setting)}  ({item.routes})" for item in shown])
         axes.set_xlabel("change of latency, % (left is faster)")
@@ -138,18 +174,33 @@ def comparison_figures(comparison: Comparison) -> dict[str, str]:
 def _cross(axes: Axes, pairs: Sequence[Pair], colour: str, label: str, *, intervals: bool) -> None:
     predicted = [_ratios(pair)[0] for pair in pairs]
     measured = [_ratios(pair)[1] for pair in pairs]
-    axes.plot(predicted, measured, "o", color=colour, alpha=0.8, markersize=5, markeredgewidth=0, label=label, zorder=3)
+    axes.plot(
+        predicted,
+        measured,
+        "o",
+        color=colour,
+        alpha=0.8,
+        markersize=5,
+        markeredgewidth=0,
+        label=label,
+        zorder=3,
+    )
     if not intervals:
         return
     for pair in pairs:
         prediction, row = pair.prediction, pair.measurement
         assert prediction is not None and row.ratio is not None
         axes.errorbar(
-            [prediction.ratio], [row.ratio],
+            [prediction.ratio],
+            [row.ratio],
             xerr=_error(prediction.ratio, prediction.ratio_low, prediction.ratio_high),
             yerr=_error(row.ratio, row.ratio_low, row.ratio_high),
-            fmt="none", ecolor=colour, elinewidth=1, alpha=0.35, zorder=2,
-        )  # fmt: skip
+            fmt="none",
+            ecolor=colour,
+            elinewidth=1,
+            alpha=0.35,
+            zorder=2,
+        )
 
 
 def _ratios(pair: Pair) -> tuple[float, float]:
@@ -158,7 +209,10 @@ def _ratios(pair: Pair) -> tuple[float, float]:
 
 
 def _error(middle: float, low: float | None, high: float | None) -> list[list[float]]:
-    return [[max(0.0, middle - (middle if low is None else low))], [max(0.0, (middle if high is None else high) - middle)]]
+    return [
+        [max(0.0, middle - (middle if low is None else low))],
+        [max(0.0, (middle if high is None else high) - middle)],
+    ]
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from routecast.datasets.errors import UsageError
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.predictions import by_route, need_cost_model
 from routecast.tuner.results import RoutePrediction
-from routecast.tuner.sources import route_predictions
 
 if TYPE_CHECKING:
     from routecast.costmodel.base import CostModel
@@ -28,7 +26,7 @@ class Ranking:
         model_name: name of the model.
         cost_model: name of the cost model.
         device: what the predictions are for.
-        default_ms, default_ms_low, default_ms_high: expected latency of the default route in ms, with its interval.
+        default_ms, default_ms_low, default_ms_high: expected latency of the default route, with its interval.
         scored: number of routes that were scored.
         routes: the best of them, the fastest first.
         warnings: why the cost model is out of its depth, if it is.
@@ -46,7 +44,11 @@ class Ranking:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form."""
-        return {**vars(self), "routes": [route.to_json() for route in self.routes], "warnings": list(self.warnings)}
+        return {
+            **vars(self),
+            "routes": [route.to_json() for route in self.routes],
+            "warnings": list(self.warnings),
+        }
 
 
 def predict(
@@ -66,7 +68,7 @@ def predict(
         model: an ONNX file.
         shapes: by input name, needed for dynamic inputs.
         backend: what would build and run it.
-        cost_model: a cost model or its folder; None is the registry's champion, or the shipped one without it.
+        cost_model: a cost model or its folder; None is the champion, or the shipped one without it.
         allow_numerics: whether knobs that may change results are considered.
         top: how many routes come back.
         pool: how many are scored: every single change, and random routes.
@@ -77,12 +79,12 @@ def predict(
     """
     opened = open_model(model, shapes)
     adapter = get_backend(backend)
-    predictor = _cost_model(cost_model)
+    predictor = need_cost_model(cost_model)
     environment = adapter.environment()
     view = predictor.view(opened.graph, environment)
     routes = candidate_routes(adapter.space(opened, allow_numerics=allow_numerics), pool, seed)
     said = view.predict(routes)
-    ranked = sorted(route_predictions(said), key=lambda item: item.ratio)
+    ranked = sorted(by_route(said), key=lambda item: item.ratio)
     return Ranking(
         model_name=opened.name,
         cost_model=predictor.name,
@@ -101,14 +103,3 @@ def candidate_routes(space: RouteSpace, count: int, seed: int) -> list[Route]:
     singles = space.single_changes()[: count - 1]
     drawn = space.sample(count - 1 - len(singles), np.random.default_rng(seed), exclude=singles)
     return [Route(), *singles, *drawn]
-
-
-def _cost_model(given: CostModel | str | Path | None) -> CostModel:
-    if given is not None and not isinstance(given, str | Path):
-        return given
-    from routecast.training import find_cost_model
-
-    found = find_cost_model(given)
-    if found is None:
-        raise UsageError("no cost model is at hand to predict with: make one with `routecast train`, or name one")
-    return found

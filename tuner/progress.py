@@ -17,7 +17,7 @@ _REDRAWS_PER_SECOND = 1
 
 
 class TerminalProgress(Observer):
-    """Prints one line per measured route; on a terminal, a bar below shows stage, best so far and time left."""
+    """Prints a line per measured route; on a terminal, a bar below shows stage, best so far and time left."""
 
     def __init__(self, console: Console) -> None:
         """Takes where to print, usually stderr."""
@@ -49,7 +49,11 @@ class TerminalProgress(Observer):
         """Prints a line about the route and moves the bar."""
         left = self._left(done, total)
         self._console.print(describe(measurement, prediction, done, total), markup=False, soft_wrap=True)
-        best_text = "best so far: default" if best is None or (best.ratio or 1) >= 1 else f"best so far: {best.ratio:.3f}"
+        best_text = (
+            "best so far: default"
+            if best is None or (best.ratio or 1) >= 1
+            else f"best so far: {best.ratio:.3f}"
+        )
         if self._bar:
             progress, task = self._bar
             progress.update(task, completed=done, total=total, best=best_text, left=left)
@@ -71,7 +75,9 @@ class TerminalProgress(Observer):
             MofNCompleteColumn(),
             *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("best", "left", "stage")),
         ]
-        progress = Progress(*columns, console=self._console, transient=True, refresh_per_second=_REDRAWS_PER_SECOND)
+        progress = Progress(
+            *columns, console=self._console, transient=True, refresh_per_second=_REDRAWS_PER_SECOND
+        )
         task = progress.add_task("", total=total, best="", left="", stage="")
         progress.start()
         return progress, task

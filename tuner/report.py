@@ -26,7 +26,7 @@ _OPERATORS_SHOWN = 12
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """Local time of all layers of one operator type, in ms, under two routes; None where the route has none."""
+    """Local time in ms of all layers of one operator type under two routes; None where a route has none."""
 
     op: str
     default_ms: float | None
@@ -79,7 +79,11 @@ def _write(path: Path, template: str, **values: Any) -> Path:  # noqa: ANN401
     from markupsafe import Markup
 
     pages = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     pages.filters.update(percent=percent, factor=factor, milliseconds=milliseconds, number=number)
     # The figures are the only text that is not escaped: matplotlib escaped the labels in them.
@@ -120,9 +124,10 @@ def _command(result: TuneResult) -> str:
 
 
 def _snippet(result: TuneResult) -> str:
+    options = f"backend={result.environment.backend!r}, strategy={result.strategy!r}, builds={max(1, result.builds)}"
     return f"""from routecast.tuner import TuneConfig, tune
 
-config = TuneConfig(backend={result.environment.backend!r}, strategy={result.strategy!r}, builds={max(1, result.builds)})
+config = TuneConfig({options})
 result = tune({str(result.model_path)!r}, config=config)
 print(result.verdict, result.winner, result.artifact, sep="\\n")"""
 

@@ -9,25 +9,34 @@ from typing import TYPE_CHECKING
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement
-from routecast.tuner.compare import Comparison, ModelComparison, Pair, compare_model, compare_models, summarise
-from routecast.tuner.results import RoutePrediction, TuneResult
+from routecast.tuner.compare import (
+    Comparison,
+    ModelComparison,
+    Pair,
+    compare_model,
+    compare_models,
+    summarise,
+)
+from routecast.tuner.predictions import by_route, need_cost_model
+from routecast.tuner.results import TuneResult
 
 if TYPE_CHECKING:
-    from routecast.costmodel.base import CostModel, ModelView, Predictions
+    from routecast.costmodel.base import CostModel
+    from routecast.costmodel.familiarity import Familiarity
     from routecast.datasets.records import Records
 
 RESULT_NAME = "result.json"
 BUILTIN = "builtin"
 
 
-def compare(source: str | Path, cost_model: CostModel | None = None) -> Comparison:
+def compare(source: str | Path, cost_model: CostModel | str | Path | None = None) -> Comparison:
     """Compares predicted with measured for any source.
 
     Args:
-        source: a tune's output folder or ``result.json``, or a history: SQLite file, database URL, Parquet folder or
-            journal (``.jsonl``), or ``builtin`` for the shipped history.
-        cost_model: predicts the routes of a history; None for the champion or else the shipped one. A tune's result
-            holds the predictions that were made before measuring, so it needs none.
+        source: a tune's output folder or ``result.json``, or a history: SQLite file, database URL, Parquet
+            folder, journal (``.jsonl``), or ``builtin`` for the shipped one.
+        cost_model: a cost model or its folder, which predicts the routes of a history; None is the champion, or
+            the shipped one without it. A tune's result needs none: it holds predictions made before measuring.
 
     Raises:
         UsageError: the source does not exist, cannot be read, or holds no measurement.
@@ -36,14 +45,10 @@ def compare(source: str | Path, cost_model: CostModel | None = None) -> Comparis
         return compare_result(TuneResult.load(Path(source)))
     records = read_records(source)
     if not records.measurements:
-        raise UsageError(f"{_shown(source)} holds no measurements: tune or collect first, or name another history")
-    if cost_model is None:
-        from routecast.training import find_cost_model
-
-        cost_model = find_cost_model(None)
-    if cost_model is None:
-        raise UsageError("no cost model is at hand to predict with: make one with `routecast train`, or name one")
-    return compare_records(records, cost_model, source=_shown(source))
+        raise UsageError(
+            f"{_shown(source)} holds no measurements: tune or collect first, or name another history"
+        )
+    return compare_records(records, need_cost_model(cost_model), source=_shown(source))
 
 
 def is_result(source: str | Path) -> bool:
@@ -96,14 +101,16 @@ def compare_records(records: Records, cost_model: CostModel, *, source: str) -> 
         for group in groups.values()
         if group[0].fingerprint in records.graphs and group[0].environment in records.environments
     ]
-    seen = sum(any(note == SEEN for note in model.notes) for model in models)
-    notes = [f"{seen} of {len(models)} models were in the cost model's training data"] if seen else []
+    seen = sum(SEEN in model.notes for model in models)
+    notes = (
+        [f"{seen} of {len(models)} models are of families that the cost model was trained on"] if seen else []
+    )
     if missing := len(groups) - len(models):
         notes.append(f"{missing} models were left out: the history lacks their graph or environment")
     return summarise(models, source=source, predictor=f"cost model {cost_model.name}", notes=notes)
 
 
-SEEN = "in the cost model's training data: these figures are no evidence for new models"
+SEEN = "the cost model was trained on this family: these figures are no evidence for new ones"
 
 
 def _compare_group(
@@ -111,33 +118,17 @@ def _compare_group(
 ) -> ModelComparison:
     first = measurements[0]
     view = cost_model.view(records.graphs[first.fingerprint], records.environments[first.environment])
-    predictions = predict_routes(view, measurements)
-    trained_on: frozenset[str] = getattr(cost_model, "trained_on", frozenset())
-    notes = [*view.warnings, *([SEEN] if first.fingerprint in trained_on else [])]
-    return compare_model(
-        [Pair(measurement, predictions.get(str(measurement.route))) for measurement in measurements], notes
-    )
+    routes = list(dict.fromkeys(measurement.route for measurement in measurements))
+    predictions = {prediction.route: prediction for prediction in by_route(view.predict(routes))}
+    pairs = [Pair(measurement, predictions[measurement.route]) for measurement in measurements]
+    seen = first.family in _trained_families(cost_model)
+    return compare_model(pairs, [*view.warnings, *([SEEN] if seen else [])])
 
 
-def predict_routes(view: ModelView, measurements: Sequence[Measurement]) -> dict[str, RoutePrediction]:
-    """Predictions of the measured routes, by the text of the route."""
-    routes = list({measurement.route: None for measurement in measurements})
-    return {str(prediction.route): prediction for prediction in route_predictions(view.predict(routes))}
-
-
-def route_predictions(predictions: Predictions) -> list[RoutePrediction]:
-    """The predictions of a batch, route by route."""
-    return [
-        RoutePrediction(
-            route=route,
-            ratio=float(predictions.ratio[index]),
-            ratio_low=float(predictions.ratio_low[index]),
-            ratio_high=float(predictions.ratio_high[index]),
-            latency_ms=float(predictions.latency_ms[index]),
-            failure=float(predictions.failure[index]),
-        )
-        for index, route in enumerate(predictions.routes)
-    ]
+def _trained_families(cost_model: CostModel) -> frozenset[str]:
+    """Families of the training history; a cost model that was not trained, such as a baseline, has none."""
+    familiarity: Familiarity | None = getattr(cost_model, "familiarity", None)
+    return familiarity.families if familiarity else frozenset()
 
 
 def _shown(source: str | Path) -> str:

@@ -114,6 +114,7 @@ def tune(
         RoutecastError: the unmodified model does not run, the disk is full, or the history cannot be written.
     """
     from routecast.datasets.history import History
+    from routecast.tuner.report import write_report
 
     config, observer = config or TuneConfig(), observer or Observer()
     opened = model if isinstance(model, Model) else open_model(model, shapes, family=family)
@@ -132,7 +133,10 @@ def tune(
             limit=config.limit,
             limits=Limits(config.timeout_s, None if config.memory_gb is None else int(config.memory_gb * 1e9)),
         )
-        return session.run(bench)
+        result = session.run(bench)
+        observer.stage("writing the report")
+        write_report(result, opened.graph, output / "report.html")
+        return result
     finally:
         observer.finished()
         if owned:

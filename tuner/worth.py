@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from routecast.datasets.measurement import Measurement
 
 Array = npt.NDArray[np.float64]
 
-# Standard deviation of a setting's effect on ln(ratio) before anything is measured: most settings are worth a few
-# percent, few more than 20 %. It keeps settings that were never told apart from sharing an effect wildly.
+# Standard deviation of a setting's effect on ln(ratio) before anything is measured: most settings are worth a
+# few percent, few more than 20 %. It keeps settings that were never told apart from sharing an effect wildly.
 PRIOR_STD = 0.15
 # The least that an additive model of ln(ratio) leaves unexplained, beside the noise of the timing.
 MODEL_STD = 0.02
@@ -47,9 +46,9 @@ def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
     """Estimates each setting's factor on the latency, the greatest gain first.
 
     ln(ratio) is taken as a sum of one effect per setting, with normal prior N(0, 0.15^2); the estimates are the
-    posterior of that Bayesian linear regression (Bishop, Pattern Recognition and Machine Learning, section 3.3). The
-    noise of a row is that of its timing plus what the additive model does not explain, which is estimated from the
-    residuals: over several models it is mostly how differently they respond.
+    posterior of that Bayesian linear regression (Bishop, Pattern Recognition and Machine Learning, section 3.3).
+    The noise of a row is that of its timing plus what the additive model does not explain, which is estimated
+    from the residuals: over several models it is mostly how differently they respond.
     """
     rows = [row for row in measurements if row.ok and row.ratio and not row.route.is_default]
     settings = sorted({setting for row in rows for setting in row.route.items()})
@@ -59,7 +58,9 @@ def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
     design = np.zeros((len(rows), len(settings)))
     for index, row in enumerate(rows):
         design[index, [column[setting] for setting in row.route.items()]] = 1
-    mean, deviation = _fit(design, np.array([row.log_ratio for row in rows]), np.array([_noise(row) for row in rows]))
+    mean, deviation = _fit(
+        design, np.array([row.log_ratio for row in rows]), np.array([_noise(row) for row in rows])
+    )
     counts = design.sum(axis=0).astype(int)
     worth = [
         SettingWorth(
@@ -75,7 +76,7 @@ def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
 
 
 def _fit(design: Array, target: Array, noise: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of the effects, with the unexplained variance found by fixed-point iteration."""
+    """Mean and standard deviation of the effects; the unexplained variance is found by fixed-point iteration."""
     unexplained = MODEL_STD
     for _ in range(10):
         weighted = design / (noise**2 + unexplained**2)[:, None]

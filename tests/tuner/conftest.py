@@ -1,11 +1,10 @@
-"""Made-up results that the tests of reports, comparisons and the command line share: test data, never measured."""
+"""Made-up results that the tests of reports, comparisons and the command line share. Nothing was measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
 from routecast.datasets.environment import Environment
 from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
 from routecast.datasets.route import Route
@@ -32,9 +31,17 @@ ROUTES = [
 
 def made_measurement(route: str, ratio: float | None, **values: object) -> Measurement:
     """An ok measurement of a 10 ms model, 2 % of interval to each side."""
-    timed = {} if ratio is None else {
-        "latency_ms": 10 * ratio, "default_ms": 10.0, "ratio": ratio, "ratio_low": 0.98 * ratio, "ratio_high": 1.02 * ratio
-    }  # fmt: skip
+    timed = (
+        {}
+        if ratio is None
+        else {
+            "latency_ms": 10 * ratio,
+            "default_ms": 10.0,
+            "ratio": ratio,
+            "ratio_low": 0.98 * ratio,
+            "ratio_high": 1.02 * ratio,
+        }
+    )
     defaults = {"status": Status.OK, "model": "toy", "family": "toys", "accuracy": {"cos": 1e-7}}
     merged = {**defaults, **timed, **values}
     return Measurement("f" * 32, Route.parse(route), ENVIRONMENT.identity, **merged)  # type: ignore[arg-type]
@@ -55,22 +62,34 @@ def measurements() -> tuple[Measurement, ...]:
     """A control, five explored routes, one failure, and the confirmation of the fastest."""
     return (
         made_measurement("", 1.0, purpose=Purpose.CONTROL, local_profile=made_profile(9.0)),
-        *(made_measurement(route, ratio, local_profile=made_profile(local)) for route, _, ratio, local in ROUTES),
+        *(
+            made_measurement(route, ratio, local_profile=made_profile(local))
+            for route, _, ratio, local in ROUTES
+        ),
         made_measurement(
-            "precision.policy=int8", 0.5, status=Status.INACCURATE, accuracy={"cos": 0.4}, message="cos 0.4 > 0.01 <in output y>"
+            "precision.policy=int8",
+            0.5,
+            status=Status.INACCURATE,
+            accuracy={"cos": 0.4},
+            message="cos 0.4 > 0.01 <in output y>",
         ),
         made_measurement("pass.fuse=on session.threads=2", 0.79, purpose=Purpose.CONFIRM),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
 def predictions() -> tuple[RoutePrediction, ...]:
     """Of the explored routes."""
-    return (*(made_prediction(route, ratio) for route, ratio, _, _ in ROUTES), made_prediction("precision.policy=int8", 0.6))
+    return (
+        *(made_prediction(route, ratio) for route, ratio, _, _ in ROUTES),
+        made_prediction("precision.policy=int8", 0.6),
+    )
 
 
 @pytest.fixture
-def result(tmp_path: Path, measurements: tuple[Measurement, ...], predictions: tuple[RoutePrediction, ...]) -> TuneResult:
+def result(
+    tmp_path: Path, measurements: tuple[Measurement, ...], predictions: tuple[RoutePrediction, ...]
+) -> TuneResult:
     """A tune of the toy model that found a faster route."""
     return TuneResult(
         model_name="toy",
@@ -85,7 +104,7 @@ def result(tmp_path: Path, measurements: tuple[Measurement, ...], predictions: t
         control_high=1.008,
         default_ms=10.0,
         latency_ms=7.9,
-        verdict="1.27x the speed of the default route (95 % interval 1.24x to 1.29x), confirmed by 2 rebuilds",
+        verdict="1.27x the speed of the default route (95 % interval 1.24x to 1.29x)",
         measurements=measurements,
         predictions=predictions,
         warnings=("made-up warning about <operators>",),

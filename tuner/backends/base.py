@@ -96,6 +96,9 @@ class Executable(ABC):
     def time(self, repeats: int) -> float:
         """Median latency in ms of ``repeats`` back-to-back inferences of the prepared inputs, no warm-up."""
 
+    def settle(self) -> None:  # noqa: B027  most backends have nothing to wait for
+        """Returns once this executable, left alone, no longer takes time from others that are timed beside it."""
+
     @abstractmethod
     def profile(self, repeats: int, nodes: Mapping[str, int] | None = None) -> list[LocalTime]:
         """Local time of every layer, in order of execution: ms per inference, median over ``repeats``.
@@ -182,6 +185,10 @@ class Backend(ABC):
         Raises:
             LoadFailed: it could not be loaded.
         """
+
+    @abstractmethod
+    def export(self, artifact: Path, route: Route, folder: Path) -> Path:
+        """Puts a built route into ``folder`` with all that deploying it needs, and returns the file to load."""
 
     @abstractmethod
     def checks(self) -> list[Check]:

@@ -1,23 +1,33 @@
-"""The command line. Nothing heavy is imported before a command needs it, so that ``routecast --help`` answers at once."""
+"""The command line.
+
+Nothing heavy is imported before a command needs it, so that ``routecast --help`` answers at once.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-
 from routecast.tuner.cli import collect, compare, doctor, history, knobs, networks, predict, train, tune
 from routecast.tuner.cli.errors import GuardedGroup
 
 app = typer.Typer(
     name="routecast",
     cls=GuardedGroup,
-    help="Predicts which build route makes a neural network fastest, measures the best few, and learns from them.",
+    help="Predicts which build route makes a neural network fastest, measures the best few, learns from them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (tune.tune, predict.predict, knobs.knobs, collect.collect, train.train, compare.compare, doctor.doctor):
+for command in (
+    tune.tune,
+    predict.predict,
+    knobs.knobs,
+    collect.collect,
+    train.train,
+    compare.compare,
+    doctor.doctor,
+):
     app.command()(command)
 app.add_typer(history.app, name="history")
 app.add_typer(networks.app, name="networks")

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
-
 from routecast.tuner.cli import options
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def doctor(history: options.HistoryOption = None, json: options.JsonOption = False) -> None:
-    """Say what works on this machine, what does not and why, and what to install. Exits with 1 when no backend works."""
+    """Say what works here, what does not and why, and what to install. Exits with 1 when no backend works."""
     from routecast.tuner.cli.output import print_json
     from routecast.tuner.doctor import examine
 

@@ -7,9 +7,8 @@ import os
 import traceback
 
 import typer
-from typer.core import TyperGroup
-
 from routecast.datasets.errors import RoutecastError
+from typer.core import TyperGroup
 
 _INTERRUPTED = 130
 _KEPT = "routecast.kept"
@@ -23,7 +22,7 @@ def say_if_interrupted(context: typer.Context, line: str) -> None:
 class GuardedGroup(TyperGroup):
     """The root of the command line, which turns what a command raises into one line and an exit status.
 
-    The line starts with ``error:``; ``--debug`` shows the traceback before it. An interruption ends with status 130.
+    The line starts with ``error:``; ``--debug`` shows the traceback before it. An interruption ends with 130.
     """
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
@@ -54,13 +53,17 @@ def explain(error: Exception) -> str:
         return _explain_system(error)
     if type(error).__module__.startswith("sqlalchemy"):
         return _explain_database(text)
-    return f"unexpected {type(error).__name__}: {text}; run `routecast --debug ...` for the traceback, and please report it"
+    return (
+        f"unexpected {type(error).__name__}: {text}; please report it with what `routecast --debug ...` shows"
+    )
 
 
 def _explain_system(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left on the disk{where}: free some, or give another --output or --history; what was stored is kept"
+        return (
+            f"no space left on the disk{where}: free some, or give another --output; what was stored is kept"
+        )
     return f"{os.strerror(error.errno) if error.errno else error}{where}"
 
 
@@ -69,5 +72,5 @@ def _explain_database(text: str) -> str:
         return "the history is locked by another process: wait until it ends, or give another --history"
     if "database or disk is full" in text:
         return "no space left on the disk for the history: free some; what was stored is kept"
-    first = text.split("[SQL:")[0].strip()
+    first = text.split("[SQL:", maxsplit=1)[0].strip()
     return f"the history's database failed: {first}"

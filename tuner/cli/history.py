@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from routecast.tuner.cli import options
 
 if TYPE_CHECKING:
@@ -39,13 +38,18 @@ def export_(
     with _existing(history) as opened:
         records = opened.records()
     records.write_parquet(folder)
-    typer.echo(f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}")
+    typer.echo(
+        f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}"
+    )
 
 
 @app.command("import")
 def import_(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin."
+        ),
     ],
     history: options.HistoryOption = None,
 ) -> None:
@@ -76,8 +80,8 @@ def _show(path: str, counted: HistoryStats) -> None:
 
     screen = console()
     lines = [
-        f"{path}: {counted.measurements:,} measurements, {counted.ok_share:.1%} ok, {counted.bytes / 1e6:.1f} MB",
-        f"{counted.graphs} graphs, {counted.environments} environments",
+        f"{path}: {counted.measurements:,} measurements, {counted.ok_share:.1%} ok",
+        f"{counted.graphs} graphs, {counted.environments} environments, {counted.bytes / 1e6:.1f} MB",
     ]
     if counted.measurements:
         lines.append(f"first {counted.first}, last {counted.last}")
@@ -89,5 +93,7 @@ def _show(path: str, counted: HistoryStats) -> None:
             continue
         rows = [(key, f"{number:,}") for key, number in counts[:_SHOWN]]
         if len(counts) > _SHOWN:
-            rows.append((f"and {len(counts) - _SHOWN} more", f"{sum(number for _, number in counts[_SHOWN:]):,}"))
+            rows.append(
+                (f"and {len(counts) - _SHOWN} more", f"{sum(number for _, number in counts[_SHOWN:]):,}")
+            )
         screen.print(table((name, "measurements"), rows, text=(name,)))

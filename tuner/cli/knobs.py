@@ -27,7 +27,9 @@ def knobs(
     space = get_backend(backend).space(opened, allow_numerics=numerics)
     if json:
         listed = [{**asdict(knob), "requires": dict(knob.requires)} for knob in space.knobs]
-        print_json({"model": opened.name, "routes": space.size, "knobs": listed, "left_out": dict(space.left_out)})
+        print_json(
+            {"model": opened.name, "routes": space.size, "knobs": listed, "left_out": dict(space.left_out)}
+        )
     else:
         _show(opened.name, space)
 
@@ -40,12 +42,13 @@ def _show(name: str, space: RouteSpace) -> None:
         (
             knob.name,
             " ".join(f"({value})" if value == knob.default else value for value in knob.values),
-            knob.help + (" May change results." if knob.changes_numerics else ""),
+            knob.help + (" (may change results)" if knob.changes_numerics else ""),
         )
         for knob in space.knobs
     ]
     title = f"{name}: {len(space.knobs)} knobs, {_size(space.size)} routes"
-    screen.print(table(("knob", "values (default)", "what it does"), rows, title=title, text=("knob", "values (default)", "what it does")))
+    columns = ("knob", "values (default)", "what it does")
+    screen.print(table(columns, rows, title=title, text=columns))
     if space.left_out:
         left_out = list(space.left_out.items())
         screen.print(table(("left out", "because"), left_out, text=("left out", "because")))

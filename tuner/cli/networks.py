@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
 from routecast.tuner.cli import options
 
-app = typer.Typer(help="The zoo: networks to collect history on, or to try things with.", no_args_is_help=True)
+app = typer.Typer(
+    help="The zoo: networks to collect history on, or to try things with.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -41,7 +42,10 @@ def show(
 def write(
     name: Annotated[str, typer.Argument(help="A network's name.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default="NAME.onnx in this folder")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write.", show_default="NAME.onnx in this folder"
+        ),
     ] = None,
 ) -> None:
     """Write a network as an ONNX file."""

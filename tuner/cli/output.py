@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_NARROWEST_PIPE = 120
+_PIPE_WIDTH = 120
+_NARROWEST_TEXT = 14
 
 
 def console(*, err: bool = False) -> Console:
@@ -22,11 +23,13 @@ def console(*, err: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() else _NARROWEST_PIPE
+    width = None if stream.isatty() else _PIPE_WIDTH
     return Console(stderr=err, width=width, highlight=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text: Sequence[str] = ()) -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text: Sequence[str] = ()
+) -> Table:
     """A table; columns named in ``text`` are left-aligned and wrap, the others hold numbers.
 
     Cells are plain text: square brackets in them are no markup.
@@ -38,7 +41,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
     made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         wraps = column in text
-        made.add_column(column, justify="left" if wraps else "right", no_wrap=not wraps, overflow="fold")
+        width = _NARROWEST_TEXT if wraps else None
+        made.add_column(
+            column, justify="left" if wraps else "right", no_wrap=not wraps, overflow="fold", min_width=width
+        )
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-
 from routecast.tuner.cli import options
 
 
 def predict(
     model: options.ModelArgument,
+    *,
     shapes: options.ShapesOption = None,
     backend: options.BackendOption = "onnxruntime",
     cost_model: options.CostModelOption = None,
@@ -42,6 +42,9 @@ def predict(
     title = f"{ranking.model_name} on {ranking.device}: best {len(ranking.routes)} of {ranking.scored} routes"
     screen.print(predictions_table(ranking.routes, title))
     interval = f"[{ranking.default_ms_low:.3g}, {ranking.default_ms_high:.3g}]"
-    screen.print(f"default route: {ranking.default_ms:.3g} ms {interval}; cost model {ranking.cost_model}", markup=False)
+    screen.print(
+        f"default route: {ranking.default_ms:.3g} ms {interval}; cost model {ranking.cost_model}",
+        markup=False,
+    )
     for warning in ranking.warnings:
         screen.print(f"note: {warning}", markup=False)

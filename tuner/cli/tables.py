@@ -9,32 +9,35 @@ from routecast.tuner.cli.output import table
 
 if TYPE_CHECKING:
     from rich.table import Table
-
     from routecast.datasets.route import Route
     from routecast.tuner.compare import ModelComparison, Pair
     from routecast.tuner.results import RoutePrediction
 
 
-def routes_table(model: ModelComparison, winner: Route | None = None) -> Table:
-    """Predicted against measured latency of each route, the winner marked."""
-    columns = ("route", "status", "predicted", "measured", "pred. ms", "meas. ms", "loss")
-    rows = [_pair_row(pair, winner) for pair in model.pairs]
-    return table(columns, rows, title=f"{model.model}: latency relative to the default route", text=("route",))
+_NARROW = 110
 
 
-def _pair_row(pair: Pair, winner: Route | None) -> Sequence[str]:
+def routes_table(model: ModelComparison, width: int, winner: Route | None = None) -> Table:
+    """Predicted against measured latency of each route, the winner marked; narrow screens get two lines a route."""
+    columns = ("route", "status", "predicted", "measured", "loss")
+    rows = [_pair_row(pair, " " if width >= _NARROW else "\n", winner) for pair in model.pairs]
+    title = f"{model.model}: latency in ms and relative to the default route"
+    return table(columns, rows, title=title, text=("route",))
+
+
+def _pair_row(pair: Pair, separator: str, winner: Route | None) -> Sequence[str]:
     measured, prediction = pair.measurement, pair.prediction
     mark = "* " if winner is not None and measured.route == winner else ""
-    losses = " ".join(f"{metric} {loss:.1e}" for metric, loss in measured.accuracy.items())
-    return (
-        mark + measured.route.label(),
-        measured.status.replace("_", " "),
-        ratio(prediction.ratio, prediction.ratio_low, prediction.ratio_high) if prediction else "-",
-        ratio(measured.ratio, measured.ratio_low, measured.ratio_high),
-        number(prediction.latency_ms, 3) if prediction else "-",
-        number(measured.latency_ms, 3),
-        losses or "-",
-    )
+    losses = "\n".join(f"{metric} {loss:.0e}" for metric, loss in measured.accuracy.items())
+    predicted = "-"
+    if prediction is not None:
+        interval = ratio(prediction.ratio, prediction.ratio_low, prediction.ratio_high)
+        predicted = f"{number(prediction.latency_ms, 3)} ms{separator}{interval}"
+    found = "-"
+    if measured.ratio is not None:
+        interval = ratio(measured.ratio, measured.ratio_low, measured.ratio_high)
+        found = f"{number(measured.latency_ms, 3)} ms{separator}{interval}"
+    return mark + measured.route.label(), measured.status.replace("_", " "), predicted, found, losses or "-"
 
 
 def predictions_table(predictions: Sequence[RoutePrediction], title: str) -> Table:
@@ -55,27 +58,44 @@ def predictions_table(predictions: Sequence[RoutePrediction], title: str) -> Tab
 def models_table(models: Sequence[ModelComparison]) -> Table:
     """How good the predictions of each model were, and what each way of choosing lost."""
     columns = (
-        "model", "family", "routes", "failed", "ratio error", "ms error", "Spearman", "coverage", "pruning loss",
-        "selection loss", "first choice", "gap",
-    )  # fmt: skip
+        "model",
+        "family",
+        "routes",
+        "failed",
+        "ratio\nerror",
+        "ms\nerror",
+        "Spear-\nman",
+        "cover-\nage",
+        "pruning\nloss",
+        "selection\nloss",
+        "first\nchoice",
+        "gap",
+    )
     rows = [
         (
             model.model,
             model.family,
             str(model.scores.routes),
             str(model.failed),
-            percent(model.scores.ratio_error),
-            percent(model.scores.latency_error),
-            number(model.scores.spearman, 2),
-            percent(model.scores.coverage),
-            percent(model.pruning_loss),
-            percent(model.selection_loss),
-            percent(model.first_choice_loss),
-            number(model.gap, 3),
+            *(text for _, text in figures(model)),
         )
         for model in models
     ]
     return table(columns, rows, text=("model", "family"))
+
+
+def figures(model: ModelComparison) -> list[tuple[str, str]]:
+    """What the comparison of one model found: name and text."""
+    return [
+        ("median error of the ratio", percent(model.scores.ratio_error)),
+        ("median error of the latency", percent(model.scores.latency_error)),
+        ("Spearman's rank correlation", number(model.scores.spearman, 2)),
+        ("ratios inside their interval", percent(model.scores.coverage)),
+        ("pruning loss (default over fastest)", percent(model.pruning_loss)),
+        ("selection loss (smallest local sum)", percent(model.selection_loss)),
+        ("first choice (predicted fastest)", percent(model.first_choice_loss)),
+        ("gap (end-to-end over local sum)", number(model.gap, 3)),
+    ]
 
 
 def ratio(value: float | None, low: float | None, high: float | None) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from routecast.tuner.cli import options
 from routecast.tuner.cli.errors import say_if_interrupted
 
@@ -22,12 +21,16 @@ _FILES = "Where things go"
 def tune(
     context: typer.Context,
     model: options.ModelArgument,
+    *,
     shapes: options.ShapesOption = None,
     family: options.FamilyOption = "unknown",
     backend: options.BackendOption = "onnxruntime",
-    builds: Annotated[int, typer.Option(min=1, help="Routes to build and measure.", rich_help_panel=_BUDGET)] = 8,
+    builds: Annotated[
+        int, typer.Option(min=1, help="Routes to build and measure.", rich_help_panel=_BUDGET)
+    ] = 8,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; the cost model is corrected in between.", rich_help_panel=_BUDGET)
+        int,
+        typer.Option(min=1, help="Rounds; the cost model is corrected in between.", rich_help_panel=_BUDGET),
     ] = 2,
     minutes: Annotated[
         float | None, typer.Option(help="Begin no new route after this time.", rich_help_panel=_BUDGET)
@@ -49,28 +52,40 @@ def tune(
     ranges: Annotated[
         list[str] | None,
         typer.Option(
-            "--range", metavar="NAME:LOW:HIGH", help="Range of a generated input; may be repeated.", rich_help_panel=_ACCURACY
+            "--range",
+            metavar="NAME:LOW:HIGH",
+            help="Range of a generated input; may be repeated.",
+            rich_help_panel=_ACCURACY,
         ),
     ] = None,
     metric: Annotated[str, typer.Option(help="l0, l1, l2, lInf or cos.", rich_help_panel=_ACCURACY)] = "cos",
-    threshold: Annotated[float, typer.Option(help="Greatest loss allowed.", rich_help_panel=_ACCURACY)] = 1e-2,
+    threshold: Annotated[
+        float, typer.Option(help="Greatest loss allowed.", rich_help_panel=_ACCURACY)
+    ] = 1e-2,
     numerics: options.NumericsOption = True,
     timeout: Annotated[float, typer.Option(help="Seconds.", rich_help_panel=_LIMITS)] = 120.0,
     memory_gb: Annotated[
         float | None,
-        typer.Option(help="Memory in GB.", show_default="four fifths of the machine's", rich_help_panel=_LIMITS),
+        typer.Option(
+            help="Memory in GB.", show_default="four fifths of the machine's", rich_help_panel=_LIMITS
+        ),
     ] = None,
     history: Annotated[str | None, options.history(_FILES)] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Results.", show_default="routecast-MODEL in this folder", rich_help_panel=_FILES
+            metavar="FOLDER",
+            help="Results.",
+            show_default="routecast-MODEL in this folder",
+            rich_help_panel=_FILES,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted tune.", rich_help_panel=_FILES)] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted tune.", rich_help_panel=_FILES)
+    ] = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Find a faster route of MODEL: predict, build and measure the most promising ones, confirm the winner."""
+    """Find a faster route of MODEL: predict, measure the most promising ones, confirm the winner."""
     from routecast.tuner.cli.output import console, print_json
     from routecast.tuner.progress import TerminalProgress
     from routecast.tuner.tune import TuneConfig
@@ -119,7 +134,7 @@ def show(result: TuneResult) -> None:
 
     screen = console()
     for model in compare_result(result).models:
-        screen.print(routes_table(model, winner=result.winner))
+        screen.print(routes_table(model, screen.width, result.winner))
     for warning in result.warnings:
         screen.print(f"note: {warning}", markup=False)
     lines = [
@@ -127,7 +142,10 @@ def show(result: TuneResult) -> None:
         ("verdict", result.verdict),
         ("latency", f"{result.latency_ms:.3g} ms, default route {result.default_ms:.3g} ms"),
         ("speed-up", f"{result.speedup:.3f}x [{1 / result.ratio_high:.3f}, {1 / result.ratio_low:.3f}]"),
-        ("A/A control", f"ratio of the default route to itself in [{result.control_low:.3f}, {result.control_high:.3f}]"),
+        (
+            "A/A control",
+            f"ratio of the default route to itself in [{result.control_low:.3f}, {result.control_high:.3f}]",
+        ),
         ("artifact", str(result.artifact) if result.artifact else "none: use the model as it is"),
         ("report", str(result.output / "report.html")),
     ]

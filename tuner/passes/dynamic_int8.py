@@ -8,6 +8,9 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
+from routecast.datasets.model import INLINE_LIMIT
+from routecast.tuner.passes.opset import QUANTISED_OPSET, at_least_opset
+
 
 def quantize(model: ModelProto, folder: Path, per_channel: bool, exclude: Sequence[str]) -> ModelProto:
     """Quantises the weights of Conv, MatMul, Gemm, LSTM, Gather and attention.
@@ -25,11 +28,11 @@ def quantize(model: ModelProto, folder: Path, per_channel: bool, exclude: Sequen
     target = folder / "dynamic.onnx"
     has_conv = any(node.op_type == "Conv" and node.name not in exclude for node in model.graph.node)
     quantize_dynamic(
-        model,
+        at_least_opset(model, QUANTISED_OPSET),
         target,
         per_channel=per_channel,
         weight_type=QuantType.QUInt8 if has_conv else QuantType.QInt8,
         nodes_to_exclude=list(exclude),
-        use_external_data_format=model.ByteSize() > 1_500_000_000,
+        use_external_data_format=model.ByteSize() > INLINE_LIMIT,
     )
     return onnx.load(target)

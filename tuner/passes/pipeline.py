@@ -13,10 +13,9 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
+from routecast.datasets.model import INLINE_LIMIT
 from routecast.datasets.route import Route
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
-
-_INLINE_LIMIT = 1_500_000_000
 
 
 def run_passes(
@@ -49,7 +48,7 @@ def run_passes(
 
 def save(model: ModelProto, target: Path) -> None:
     """Writes a model, its weights beside it when protobuf could not hold them."""
-    external = model.ByteSize() > _INLINE_LIMIT
+    external = model.ByteSize() > INLINE_LIMIT
     onnx.save_model(model, target, save_as_external_data=external, location=f"{target.name}.data")
 
 

@@ -87,7 +87,14 @@ def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) 
 
 
 def _shared_luck(settings: Array, rng: np.random.Generator) -> Array:
-    """Standard normal draws, shape (R, S), correlated as the cosine between the settings of two routes."""
+    """Standard normal draws, shape (R, S), correlated as the cosine between the settings of two routes.
+
+    Each row holds the same S quantiles of the normal distribution in an order of its own, so that chance does not
+    decide between routes whose predictions differ by little.
+    """
     shared = settings @ rng.standard_normal((settings.shape[1], _SCENARIOS))
     own = rng.standard_normal((len(settings), _SCENARIOS))
-    return np.asarray(np.sqrt(_SHARED) * shared + np.sqrt(1 - _SHARED) * own)
+    order = np.argsort(np.argsort(np.sqrt(_SHARED) * shared + np.sqrt(1 - _SHARED) * own, axis=1), axis=1)
+    normal = NormalDist()
+    quantiles = np.array([normal.inv_cdf((place + 0.5) / _SCENARIOS) for place in range(_SCENARIOS)])
+    return np.asarray(quantiles[order])

@@ -12,7 +12,7 @@ from routecast.costmodel.base import Array, ModelView
 from routecast.datasets.route import Route, RouteSpace
 
 _ELITE = 48
-_PAIRED_SINGLES = 16
+_COMBINED_SINGLES = 16
 _GENERATIONS = 3
 # Random routes are a share of the pool; half change few knobs, half change many.
 _RANDOM_SHARE = 0.4
@@ -74,8 +74,8 @@ def grow_pool(
 ) -> Scores:
     """Scores about ``size`` distinct routes of a space.
 
-    They are all single changes, pairs of the most promising single changes, random routes, and three generations of
-    mutations and crossovers of the most promising and of ``parents``.
+    They are all single changes, combinations of the most promising single changes, random routes, and three
+    generations of neighbours, mutations and crossovers of the most promising and of ``parents``.
 
     Args:
         space: where routes come from.
@@ -86,13 +86,14 @@ def grow_pool(
     """
     pool = _Pool(view)
     pool.add(space.single_changes())
-    pool.add(_pairs(space, pool.scores.leading(_PAIRED_SINGLES))[:size])
+    pool.add(_combinations(space, pool.scores.leading(_COMBINED_SINGLES)))
     drawn = int(size * _RANDOM_SHARE / len(_SPREADS))
     pool.add([*parents, *(route for spread in _SPREADS for route in space.sample(drawn, rng, spread))])
     brood = max(0, size - len(pool.scores.routes)) // _GENERATIONS
     for _ in range(_GENERATIONS):
         elite = [*dict.fromkeys([*parents, *pool.scores.leading(_ELITE)])]
-        pool.add(itertools.islice(_offspring(space, elite, rng), brood))
+        near = space.single_changes(elite[0])[: brood // 2] if elite else []
+        pool.add([*near, *itertools.islice(_offspring(space, elite, rng), brood - len(near))])
     return pool.scores
 
 
@@ -111,8 +112,11 @@ class _Pool:
         self.scores = self.scores.joined(Scores.of(self._view, new))
 
 
-def _pairs(space: RouteSpace, singles: Sequence[Route]) -> list[Route]:
-    return [space.canonical(Route({**one, **other})) for one, other in itertools.combinations(singles, 2)]
+def _combinations(space: RouteSpace, singles: Sequence[Route]) -> list[Route]:
+    """All pairs, and the first two, three and so on together; of two values of one knob the first stays."""
+    pairs = [space.canonical(Route({**other, **one})) for one, other in itertools.combinations(singles, 2)]
+    piled = itertools.accumulate(singles, lambda pile, route: Route({**route, **pile}))
+    return [*pairs, *map(space.canonical, piled)]
 
 
 def _offspring(space: RouteSpace, elite: Sequence[Route], rng: np.random.Generator) -> Iterator[Route]:

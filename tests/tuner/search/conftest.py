@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
-from routecast.costmodel.base import ModelView, Predictions
+from routecast.costmodel.baseline_view import BaselineView
+from routecast.costmodel.baselines import Errors
+from routecast.datasets.environment import Environment
+from routecast.datasets.graph import Graph, Node, Tensor
 from routecast.datasets.measurement import Measurement, Status
 from routecast.datasets.route import Knob, Route, RouteSpace
 
@@ -68,40 +72,31 @@ class Lab:
         found = {Route()}
         frontier = [Route()]
         while frontier:
-            frontier = [new for base in frontier for new in self.space.single_changes(base) if new not in found]
+            frontier = [*{new for base in frontier for new in self.space.single_changes(base)} - found]
             found.update(frontier)
         return sorted(found - {Route()}, key=str)
 
 
 @dataclass(frozen=True)
-class FakeView(ModelView):
-    """Knows additive effects with errors of its own, and corrects settings it has seen alone."""
+class Effects:
+    """A cost model that believes in given additive effects and risks; what it knows of latency does not matter."""
 
     effects: dict[tuple[str, str], float]
-    std: float = 0.05
-    failure: dict[tuple[str, str], float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    told: tuple[Measurement, ...] = ()
+    failure_of: dict[tuple[str, str], float] = field(default_factory=dict)
+    route_errors: Errors = Errors(0.05, 0.08)
+    default_errors: Errors = Errors(0.5, 0.8)
+    backends: frozenset[str] = frozenset(("onnxruntime",))
+    build_seconds: float = 1.0
+    gap: float = 0.0
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.notes
+    def log_ratio(self, graph, environment, routes):
+        return np.array([sum(self.effects.get(s, 0.0) for s in route.items()) for route in routes])
 
-    def predict(self, routes: Sequence[Route]) -> Predictions:
-        failed = {setting for item in self.told if not item.ok for setting in item.route.items()}
-        worked = {setting for item in self.told if item.ok for setting in item.route.items()}
-        risk = {**self.failure, **dict.fromkeys(self.failure.keys() & failed - worked, 0.95)}
-        mean = np.array([sum(self.effects.get(s, 0.0) for s in route.items()) for route in routes])
-        works = np.array([math.prod(1 - risk.get(s, 0.0) for s in route.items()) for route in routes])
-        std = np.full(len(routes), self.std)
-        low, high = np.exp(mean - 2 * std), np.exp(mean + 2 * std)
-        seconds = np.ones(len(routes))
-        return Predictions(
-            tuple(routes), mean, std, low, high, 1 - works, seconds, 1.0, 0.5, 2.0, np.zeros(0), 0.0
-        )
+    def log_default(self, graph, environment):
+        return 0.0
 
-    def adapt(self, measurements: Sequence[Measurement]) -> ModelView:
-        return replace(self, told=tuple(measurements))
+    def failure(self, graph, environment, routes):
+        return np.array([1 - math.prod(1 - self.failure_of.get(s, 0.01) for s in r.items()) for r in routes])
 
 
 @pytest.fixture
@@ -110,8 +105,11 @@ def lab() -> Lab:
 
 
 @pytest.fixture
-def make_view() -> Callable[..., FakeView]:
-    def make(**options: object) -> FakeView:
-        return FakeView(**{"effects": dict(EFFECTS), **options})  # type: ignore[arg-type]
+def make_view() -> Callable[..., BaselineView]:
+    """Makes a view that knows the additive effects, and learns the rest as the real ones do."""
+
+    def make(*, backend: str = "onnxruntime", **options: Any) -> BaselineView:
+        graph = Graph((Node("Relu", "r", (0,), (1,)),), (Tensor((4,), "float32"),) * 2, (0,), (1,), 17)
+        return BaselineView(Effects(**{"effects": dict(EFFECTS), **options}), graph, Environment(backend, "1", "cpu"))
 
     return make

@@ -30,32 +30,32 @@ def test_finds_the_planted_optimum_with_eight_builds(lab, make_view):
 def test_a_broken_precision_leaves_builds_that_help(lab, make_view):
     """INT8 looks best by far, may fail, and does: the rest of the budget still finds the best of what works."""
     broken = replace(lab, broken=frozenset({("precision.kind", "int8")}))
-    view = make_view(failure={("precision.kind", "int8"): 0.3})
+    view = make_view(failure_of={("precision.kind", "int8"): 0.3})
     for seed in range(3):
         strategy = make_strategy("model", lab.space, seed=seed, view=view, pool=500, builds=8)
         assert tune(strategy, broken) <= optimum(broken) + 0.03
 
 
 def test_the_first_batch_hedges_a_risky_precision(lab, make_view):
-    view = make_view(failure={("precision.kind", "int8"): 0.5})
+    view = make_view(failure_of={("precision.kind", "int8"): 0.5})
     asked = make_strategy("model", lab.space, view=view, pool=500, builds=8).ask(4)
     risky = [route for route in asked if route.get("precision.kind") == "int8"]
     assert 1 <= len(risky) <= 3
 
 
 def test_warnings_make_it_scan_one_knob_at_a_time(lab, make_view):
-    view = make_view(notes=("no model of this kind was measured",))
+    view = make_view(backend="tensorrt")
     strategy = make_strategy("model", lab.space, view=view)
     first = strategy.ask(4)
     assert all(len(route) == 1 for route in first)
     assert first[0] == Route({"precision.kind": "int8"})  # the view still orders the scan
     strategy.tell(lab.measure(first))
-    assert all(len(route) <= 2 for route in strategy.ask(20))
+    assert all(len(route) <= 2 for route in strategy.ask(8))
 
 
 def test_another_order_for_the_scan(lab, make_view):
     order = make_view(effects={("session.arena", "off"): -1.0})
-    view = make_view(notes=("an operator was never seen",))
+    view = make_view(backend="tensorrt")
     assert make_strategy("model", lab.space, view=view, order=order).ask(1) == [Route({"session.arena": "off"})]
     assert make_strategy("model", lab.space, order=order).ask(1) == [Route({"session.arena": "off"})]
 

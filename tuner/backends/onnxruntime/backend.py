@@ -14,6 +14,7 @@ from routecast.datasets.model import Model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildRequest, Check, one_line
 from routecast.tuner.backends.onnxruntime.environment import cpu_checks, cpu_environment
+from routecast.tuner.backends.onnxruntime.export import export
 from routecast.tuner.backends.onnxruntime.knobs import Machine, quantized_session_knobs, session_space
 from routecast.tuner.backends.onnxruntime.sessions import OnnxRuntimeExecutable
 from routecast.tuner.passes.pipeline import run_passes
@@ -64,6 +65,10 @@ class OnnxRuntimeBackend(Backend):
     ) -> OnnxRuntimeExecutable:
         """Makes a session with the route's options."""
         return OnnxRuntimeExecutable(artifact.path, route, profiling=profiling)
+
+    def export(self, artifact: Path, route: Route, folder: Path) -> Path:
+        """Writes the model and a loader that sets the route's session options."""
+        return export(artifact, external_files(artifact), route, folder)
 
     def checks(self) -> list[Check]:
         """Versions, and whether a session runs."""

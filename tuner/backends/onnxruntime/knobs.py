@@ -104,7 +104,13 @@ def _threading(machine: Machine, facts: GraphFacts) -> _Choices:
     else:
         needs = {"session.intra_op_threads": many}
         choices += [
-            (Knob(names[0], _ON, "on", help="whether idle threads spin, waiting for work", requires=needs), "", ""),
+            (
+                Knob(
+                    names[0], ("on", "within_run", "off"), "on", requires=needs,
+                    help="whether idle threads spin, waiting for work: also between inferences, within one, or never",
+                ),
+                "", "",
+            ),
             (
                 Knob(
                     names[1], ("0", "2", "4", "8", "16"), "0",

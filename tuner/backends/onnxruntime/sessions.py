@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from routecast.tuner.backends.onnxruntime.optimizers import DISABLED_NAMES
 from routecast.tuner.backends.onnxruntime.profile import local_times
 
 _ERRORS_ONLY = 3
+_SETTLE_SECONDS, _SETTLE_STEP, _IDLE_SHARE = 0.25, 0.002, 0.2
 
 _LEVELS = {
     "all": "ORT_ENABLE_ALL",
@@ -28,18 +30,26 @@ _LEVELS = {
 }
 
 # ONNX Runtime's configuration entry by knob, and its text for each value.
-_ENTRIES: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
-    "session.allow_spinning": (
-        ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning"),
-        {"on": "1", "off": "0"},
-    ),
-    "session.prepacking": (("session.disable_prepacking",), {"on": "0", "off": "1"}),
-    "session.dynamic_block_base": (("session.dynamic_block_base",), {}),
-    "session.denormal_as_zero": (("session.set_denormal_as_zero",), {"on": "1", "off": "0"}),
-    "session.gelu_approximation": (("optimization.enable_gelu_approximation",), {"on": "1", "off": "0"}),
-    "session.gemm_bfloat16": (("mlas.enable_gemm_fastmath_arm64_bfloat16",), {"on": "1", "off": "0"}),
-    "session.qdq_cleanup": (("session.enable_quant_qdq_cleanup",), {"on": "1", "off": "0"}),
+_ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "session.prepacking": ("session.disable_prepacking", {"on": "0", "off": "1"}),
+    "session.dynamic_block_base": ("session.dynamic_block_base", {}),
+    "session.denormal_as_zero": ("session.set_denormal_as_zero", {"on": "1", "off": "0"}),
+    "session.gelu_approximation": ("optimization.enable_gelu_approximation", {"on": "1", "off": "0"}),
+    "session.gemm_bfloat16": ("mlas.enable_gemm_fastmath_arm64_bfloat16", {"on": "1", "off": "0"}),
+    "session.qdq_cleanup": ("session.enable_quant_qdq_cleanup", {"on": "1", "off": "0"}),
 }
+
+_SPINNING: Mapping[str, Mapping[str, str]] = {
+    "on": {},
+    "within_run": {"session.force_spinning_stop": "1"},
+    "off": {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"},
+}
+
+CONFIG_KEYS: tuple[str, ...] = (
+    *(entry for entry, _ in _ENTRIES.values()),
+    *(entry for entries in _SPINNING.values() for entry in entries),
+)
+"""Every configuration entry that a route may set."""
 
 _SWITCHES = {
     "session.memory_pattern": "enable_mem_pattern",
@@ -66,10 +76,12 @@ def session_options(route: Route) -> ort.SessionOptions:
             setattr(options, _SWITCHES[knob], value == "on")
         elif knob in _COUNTS:
             setattr(options, _COUNTS[knob], int(value))
+        elif knob == "session.allow_spinning":
+            for entry, text in _SPINNING[value].items():
+                options.add_session_config_entry(entry, text)
         elif knob in _ENTRIES:
-            entries, texts = _ENTRIES[knob]
-            for entry in entries:
-                options.add_session_config_entry(entry, texts.get(value, value))
+            entry, texts = _ENTRIES[knob]
+            options.add_session_config_entry(entry, texts.get(value, value))
     return options
 
 
@@ -93,13 +105,14 @@ class OnnxRuntimeExecutable(Executable):
             LoadFailed: ONNX Runtime refused it; the message is its own first line.
         """
         options = session_options(route)
+        self._session: ort.InferenceSession | None = None
         self._profiles: tempfile.TemporaryDirectory[str] | None = None
         if profiling:
             self._profiles = tempfile.TemporaryDirectory(prefix="routecast-profile-")
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
         try:
-            self._session: ort.InferenceSession | None = ort.InferenceSession(
+            self._session = ort.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled_optimizers(route)
             )
         except Exception as error:  # ONNX Runtime's errors share no base class but Exception
@@ -107,7 +120,7 @@ class OnnxRuntimeExecutable(Executable):
             raise LoadFailed(one_line(error)) from error
         self._inputs = {value.name for value in self._session.get_inputs()}
         self._outputs = [value.name for value in self._session.get_outputs()]
-        self._prepared: dict[str, Array] = {}
+        self._infer: Callable[[], object] | None = None
 
     @property
     def _open(self) -> ort.InferenceSession:
@@ -129,21 +142,45 @@ class OnnxRuntimeExecutable(Executable):
             raise LoadFailed(one_line(error)) from error
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Copies the inputs into contiguous arrays, which ONNX Runtime reads in place."""
-        self._prepared = self._feeds(inputs)
+        """Binds inputs and outputs, which halves what a call from Python costs; only tensors of numbers can be."""
+        session, feeds = self._open, self._feeds(inputs)
+        values = (*session.get_inputs(), *session.get_outputs())
+        if any(not value.type.startswith("tensor(") or value.type == "tensor(string)" for value in values):
+            self._infer = partial(session.run, self._outputs, feeds)
+            return
+        binding = session.io_binding()
+        try:
+            for name, value in feeds.items():
+                binding.bind_cpu_input(name, value)
+            for name in self._outputs:
+                binding.bind_output(name, "cpu")
+        except Exception as error:
+            raise LoadFailed(one_line(error)) from error
+        self._infer = partial(session.run_with_iobinding, binding)
 
     def time(self, repeats: int) -> float:
         """Median latency in ms over ``repeats`` inferences."""
-        run, outputs, feeds, clock = self._open.run, self._outputs, self._prepared, time.perf_counter_ns
+        infer, clock = self._infer, time.perf_counter_ns
+        if infer is None:
+            raise LoadFailed("there is nothing to time: call prepare with inputs first")
         times = []
         try:
             for _ in range(repeats):
                 start = clock()
-                run(outputs, feeds)
+                infer()
                 times.append(clock() - start)
         except Exception as error:
             raise LoadFailed(one_line(error)) from error
         return statistics.median(times) / 1e6
+
+    def settle(self) -> None:
+        """Waits while the session's idle threads spin, which they do for tens of ms after an inference."""
+        deadline = time.perf_counter() + _SETTLE_SECONDS
+        while time.perf_counter() < deadline:
+            start, used = time.perf_counter(), time.process_time()
+            time.sleep(_SETTLE_STEP)
+            if time.process_time() - used < _IDLE_SHARE * (time.perf_counter() - start):
+                return
 
     def profile(self, repeats: int, nodes: Mapping[str, int] | None = None) -> list[LocalTime]:
         """Local time per node from ONNX Runtime's own profiler; it can be taken once per executable."""
@@ -158,6 +195,7 @@ class OnnxRuntimeExecutable(Executable):
     def close(self) -> None:
         """Frees the session and what its profiler wrote."""
         self._session = None
+        self._infer = None
         if self._profiles is not None:
             self._profiles.cleanup()
             self._profiles = None

@@ -1,0 +1,137 @@
+"""Raising: patterns of simple operators replaced by the one operator that means them.
+
+The patterns are onnxscript's own (https://github.com/microsoft/onnxscript), which fuse for ONNX Runtime; here they
+end in ONNX's standard operators, or in attention written another way.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, ClassVar
+
+from onnx import ModelProto, shape_inference
+
+from routecast.datasets.graph import Graph
+from routecast.datasets.route import Knob, Route, RouteSpace
+from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
+from routecast.tuner.passes.conversion import convert_opset
+from routecast.tuner.patterns import GraphFacts
+
+_GELU, _NORM, _ATTENTION = "form.gelu", "form.layernorm", "form.attention"
+RAISED, PLAIN = "raise", "plain"
+# The first version of ONNX's operator set that has the operator, or that the pattern is written for.
+_OPSETS = {(_GELU, RAISED): 20, (_NORM, RAISED): 18, (_ATTENTION, RAISED): 23, (_ATTENTION, PLAIN): 13}
+
+
+class Raising(GraphPass):
+    """Gelu, LayerNormalization and Attention from their patterns; attention also to plain matmul and softmax."""
+
+    name: ClassVar[str] = "raising"
+
+    def space(self, graph: Graph) -> RouteSpace:
+        """A knob per operator whose parts the graph holds."""
+        facts = GraphFacts(graph)
+        found = {
+            _GELU: facts.has("Erf") and not facts.has("Gelu"),
+            _NORM: facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and not facts.has("LayerNormalization"),
+            _ATTENTION: facts.follows("Softmax", "MatMul") and not facts.has("Attention"),
+        }
+        values = {_GELU: (RAISED,), _NORM: (RAISED,), _ATTENTION: (RAISED, PLAIN)}
+        helps = {
+            _GELU: "replace x * (1 + erf(x / sqrt 2)) / 2 by Gelu",
+            _NORM: "replace the pattern of layer normalisation by LayerNormalization",
+            _ATTENTION: "replace the pattern of attention by Attention, or scale in one place, after the first product",
+        }
+        knobs = tuple(
+            Knob(name, ("keep", *values[name]), "keep", helps[name], stage="build") for name, here in found.items() if here
+        )
+        left_out = {name: "the graph does not hold the pattern" for name, here in found.items() if not here}
+        return RouteSpace(knobs, left_out)
+
+    def wanted(self, route: Route) -> bool:
+        """Whether any pattern is to be replaced."""
+        return any(route.get(name) == value for name, value in _OPSETS)
+
+    def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
+        """Replaces the patterns.
+
+        Raises:
+            PassFailed: a pattern occurs nowhere, so the route would be another route in disguise.
+        """
+        import onnx_ir
+        from onnxscript import optimizer
+
+        wanted = [key for key in _OPSETS if context.route.get(key[0]) == key[1]]
+        model = convert_opset(model, max(_OPSETS[key] for key in wanted))
+        graph = onnx_ir.serde.deserialize_model(shape_inference.infer_shapes(model, data_prop=True))
+        optimizer.optimize_ir(graph)
+        for name, value in wanted:
+            if not _rules()[name, value].apply_to_model(graph):
+                raise PassFailed(f"{name}={value}: the pattern is not in the graph")
+        optimizer.optimize_ir(graph)
+        return onnx_ir.serde.serialize_model(graph)
+
+
+@cache
+def _rules() -> dict[tuple[str, str], Any]:
+    """The rewrite rules by knob and value; made once, since building them costs more than applying them."""
+    from onnxscript.rewriter import pattern
+    from onnxscript.rewriter.rules.fusion import _layer_norm
+
+    attention = _attention_rules()
+    return {
+        (_GELU, RAISED): pattern.RewriteRuleSet(_gelu_rules(), commute=True),
+        (_NORM, RAISED): _layer_norm.layer_normalization_ruleset,
+        (_ATTENTION, RAISED): pattern.RewriteRuleSet([attention[RAISED]]),
+        (_ATTENTION, PLAIN): pattern.RewriteRuleSet([attention[PLAIN]]),
+    }
+
+
+def _gelu_rules() -> list[Any]:
+    from onnxscript.rewriter import pattern
+
+    root = math.sqrt(2)
+
+    def gelu(op: Any, x: Any) -> Any:
+        return op.Gelu(x)
+
+    patterns = (
+        lambda op, x: 0.5 * (x * (op.Erf(x / root) + 1.0)),
+        lambda op, x: x * (0.5 * (op.Erf(x / root) + 1.0)),
+        lambda op, x: (x * 0.5) * (op.Erf(x / root) + 1.0),
+        lambda op, x: (x * 0.5) * (op.Erf(x * (1 / root)) + 1.0),
+        lambda op, x: 0.5 * (x * (op.Erf(x * (1 / root)) + 1.0)),
+    )
+    return [pattern.RewriteRule(each, gelu) for each in patterns]
+
+
+def _attention_rules() -> dict[str, Any]:
+    """softmax(scale * Q K^T + mask) V, however the scale is spread over Q, K and their product."""
+    from onnxscript.rewriter.ort_fusions.sdpa import SDPA
+
+    class Raise(SDPA):  # type: ignore[misc]
+        """Ends in ONNX's Attention."""
+
+        def rewrite(self, op: Any, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
+            """Attention of four-dimensional query, key and value."""
+            key = op.Transpose(key, perm=[0, 2, 1, 3]) if key_format == "BSHd" else key
+            arguments = (query, key, value) if mask is None else (query, key, value, mask)
+            attributes = {} if self._scale is None else {"scale": float(self._scale)}
+            return op.Attention(*arguments, **attributes)
+
+    class Plain(SDPA):  # type: ignore[misc]
+        """Ends in MatMul, one scale, Softmax, MatMul."""
+
+        def rewrite(self, op: Any, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
+            """The product scaled once."""
+            import onnx_ir
+
+            scale = self._scale if self._scale is not None else 1.0 / math.sqrt(query.shape[-1])
+            transposed = op.Transpose(key, perm=[0, 2, 3, 1] if key_format == "BSHd" else [0, 1, 3, 2])
+            factor = op.Constant(value=onnx_ir.tensor(float(scale), dtype=query.dtype))
+            scores = op.Mul(op.MatMul(query, transposed), factor)
+            scores = scores if mask is None else op.Add(scores, mask)
+            return op.MatMul(op.Softmax(scores, axis=-1), value)
+
+    return {RAISED: Raise.rule(), PLAIN: Plain.rule()}
