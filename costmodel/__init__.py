@@ -1,7 +1,7 @@
 """What will happen: predicts how fast each build route of a model runs, and how sure that is.
 
-``load_cost_model`` gives a trained model; ``CostModel.view`` encodes a graph for a device once, and the view scores
-thousands of routes against it. Importing this package does not import torch.
+``load_cost_model`` gives a trained model; ``CostModel.view`` encodes a graph for a device once, and the view
+scores thousands of routes against it. Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_cost_model(path: str | Path | None = None) -> Ensemble:
     from routecast.costmodel.ensemble import Ensemble
 
     if path is None and not (BUILTIN / "model.json").exists():
-        raise UsageError("no weights are shipped with this package: train with `routecast train`, or give a folder")
+        raise UsageError("no weights are shipped with this package: train some with `routecast train`")
     return Ensemble.load(BUILTIN if path is None else Path(path))
 
 

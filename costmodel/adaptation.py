@@ -1,23 +1,27 @@
-"""Corrects predictions by what was measured of the very model: exact Bayesian posteriors over shared settings.
+"""Corrects predictions by what was measured of the very model, through the settings that routes share.
 
 Log ratios. The error of the ensemble on route A, a set of tokens, is a Gaussian process with
 
-    cov(A, B) = s_A s_B ((1 - rho) c(A, B) + rho [A = B]),   c(A, B) = sum of v_t over A and B / sqrt(V_A V_B),
+    cov(A, B) = s_A s_B ((1 - rho) c(A, B) + rho [A = B])
+    c(A, B)   = (sum of v_t over tokens in both) / sqrt(V_A V_B)
 
-where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of token t
-alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about. Without evidence the
-variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from the measured interval), mean and
-variance are those of Gaussian process regression (Rasmussen & Williams, 2006, eq. 2.23 and 2.24).
+where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of
+token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about.
+Without evidence the variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from
+the measured interval), mean and variance are those of Gaussian process regression (Rasmussen & Williams,
+2006, eq. 2.23 and 2.24).
 
-Failures. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth ``PRIOR_COUNT``
-observations around the predicted failure of the token alone; a route that ended ok clears all its tokens, one that
-failed is put down to its tokens in proportion to q_t (expectation maximisation). A route's new failure is
+Failures. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth
+``PRIOR_COUNT`` observations around the predicted failure of the token alone; a route that ended ok clears all
+its tokens, one that failed is put down to its tokens in proportion to q_t (expectation maximisation). A
+route's new failure is
 
     1 - (1 - predicted) * product over its tokens of (1 - q_t) / (1 - prior q_t).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +55,9 @@ class RatioEvidence:
     variance: Mapping[Token, float]
 
 
-def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
+def correct_ratios(
+    evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array
+) -> tuple[Array, Array]:
     """Posterior of the errors of R routes.
 
     Args:
@@ -66,7 +72,11 @@ def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array,
     columns = {token: column for column, token in enumerate(evidence.variance)}
     root = np.sqrt(np.array(list(evidence.variance.values())))
     known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
-    prior = evidence.std[:, None] * evidence.std * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
+    prior = (
+        evidence.std[:, None]
+        * evidence.std
+        * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
+    )
     prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
     cross = std[:, None] * evidence.std * _kernel(asked, known, total, np.square(known).sum(1))
     place = {route: index for index, route in enumerate(evidence.routes)}
@@ -90,10 +100,13 @@ def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:
 
 def _kernel(left: Array, right: Array, left_total: Array, right_total: Array) -> Array:
     norm = np.sqrt(np.maximum(left_total[:, None] * right_total, 1e-30))
-    return (1 - RHO) * (left @ right.T) / norm
+    kernel: Array = (1 - RHO) * (left @ right.T) / norm
+    return kernel
 
 
-def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]) -> dict[Token, float]:
+def token_failures(
+    outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]
+) -> dict[Token, float]:
     """Posterior failure probability of each token.
 
     Args:
@@ -106,7 +119,7 @@ def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token,
     for _ in range(_EM_STEPS):
         blame = dict.fromkeys(prior, 0.0)
         for tokens in failed:
-            any_fails = 1.0 - float(np.prod([1.0 - found[token] for token in tokens]))
+            any_fails = 1.0 - math.prod(1.0 - found[token] for token in tokens)
             for token in tokens:
                 blame[token] += found[token] / any_fails
         found = {
@@ -121,5 +134,6 @@ def correct_failures(
 ) -> Array:
     """New failure probabilities of R routes from the predicted ones, shape (R,)."""
     factor = {token: (1 - posterior[token]) / (1 - prior[token]) for token in prior}
-    change = np.array([np.prod([factor.get(token, 1.0) for token in route.items()]) for route in routes])
-    return np.clip(1 - (1 - failure) * change, 0.0, 1.0)
+    change = np.array([math.prod(factor.get(token, 1.0) for token in route.items()) for route in routes])
+    corrected: Array = np.clip(1 - (1 - failure) * change, 0.0, 1.0)
+    return corrected

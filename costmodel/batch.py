@@ -1,4 +1,4 @@
-"""Several graphs, their tokens and their routes laid end to end, so that one pass of the network takes them all."""
+"""Several graphs, their tokens and their routes laid end to end, so that one pass takes them all."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RouteBatch:
         """Joins the routes of several graphs.
 
         Args:
-            items: tokens (indices into that graph's own tokens) and lengths of the routes, one pair per graph.
+            items: tokens (indices into the graph's own tokens) and lengths of routes, one pair per graph.
             token_counts: the number of tokens of each graph.
         """
         starts = _starts(token_counts)

@@ -1,4 +1,4 @@
-"""The trained cost model: several networks, each of which has not seen some families, and their calibration."""
+"""The trained cost model: several networks, none of which saw every family, and their calibration."""
 
 from __future__ import annotations
 
@@ -44,9 +44,13 @@ class Ensemble(CostModel):
         """Encodes a graph for a device."""
         if not graph.nodes:
             raise UsageError("the model has no operators: there is nothing to predict")
-        scorer = GraphScorer(self.members, graph, environment)
-        warnings = self.familiarity.warnings(graph, environment)
-        return EnsembleView(scorer, self.ratio, self.default, self.familiarity, warnings)
+        return EnsembleView(
+            GraphScorer(self.members, graph, environment),
+            ratio=self.ratio,
+            default=self.default,
+            familiarity=self.familiarity,
+            warnings=self.familiarity.warnings(graph, environment),
+        )
 
     def save(self, folder: str | Path) -> None:
         """Writes ``weights.safetensors`` and ``model.json`` into a folder."""
@@ -86,7 +90,9 @@ class Ensemble(CostModel):
             )
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise UsageError(f"the cost model in {folder} is damaged ({reason}): train and save it again") from error
+            raise UsageError(
+                f"the cost model in {folder} is damaged ({reason}): train and save it again"
+            ) from error
 
 
 def _member(config: NetworkConfig, weights: Mapping[str, Any], index: int) -> RouteNetwork:

@@ -63,10 +63,14 @@ class Familiarity:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
-        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(self).items()}
+        return {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Familiarity:
         """Reads what ``to_json`` wrote."""
-        values = {item.name: data[item.name] for item in fields(cls)}
-        return cls(**{name: frozenset(item) if isinstance(item, list) else item for name, item in values.items()})
+        values: dict[str, Any] = {item.name: data[item.name] for item in fields(cls)}
+        values.update({name: frozenset(item) for name, item in values.items() if isinstance(item, list)})
+        return cls(**values)

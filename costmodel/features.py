@@ -1,7 +1,7 @@
 """Turns graphs, route tokens and environments into arrays.
 
-Numbers are logarithms scaled by constants to the order of 1, so that nothing has to be fitted to the data and a
-feature means the same for every model, backend and device.
+Numbers are logarithms scaled by constants to the order of 1, so that nothing has to be fitted to the data and
+a feature means the same for every model, backend and device.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class TextFeatures:
 def roofline_ms(graph: Graph, environment: Environment) -> npt.NDArray[np.float64]:
     """Time of each node in ms as the roofline model has it, shape (N,).
 
-    max(FLOPs / peak, bytes / bandwidth) + overhead of a call (Williams et al., "Roofline", 2009); devices whose
-    peak or bandwidth is unknown get those of a modest CPU.
+    max(FLOPs / peak, bytes / bandwidth) + overhead of a call (Williams et al., "Roofline", 2009); devices
+    whose peak or bandwidth is unknown get those of a modest CPU.
     """
     peak = max(environment.numbers.get("peak_gflops", _SAFE_GFLOPS), 1e-3) * 1e6
     bandwidth = max(environment.numbers.get("bandwidth_gbs", _SAFE_GBS), 1e-3) * 1e6
@@ -139,7 +139,9 @@ def _node_texts(graph: Graph, node: Node) -> Integers:
         if name not in _WINDOW and isinstance(value, (str, int)) and len(str(value)) < 24
     ]
     parts = [f"word:{word}" for word in words(node.op)]
-    return encode([f"op:{node.op}"], [*parts[:4], f"dtype:{_output(graph, node).dtype}", *described], NODE_TEXTS)
+    return encode(
+        [f"op:{node.op}"], [*parts[:4], f"dtype:{_output(graph, node).dtype}", *described], NODE_TEXTS
+    )
 
 
 def _work(node: Node, flops: float, size: float) -> tuple[float, ...]:

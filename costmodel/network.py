@@ -1,8 +1,8 @@
 """The graph neural network that predicts what routes do to a model on a device.
 
-A graph is encoded once (``encode``). Each token of a route, a knob's value, then looks at the graph's nodes and
-becomes its effect in this graph (``effects``). Routes are sets of effects (``score``), so scoring one costs a sum and
-a small head, whatever the size of the graph.
+A graph is encoded once (``encode``). Each token of a route, a knob's value, then looks at the graph's nodes
+and becomes its effect in this graph (``effects``). Routes are sets of effects (``score``), so scoring one
+costs a sum and a small head, whatever the size of the graph.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Encoding:
 
     @property
     def default(self) -> Tensor:
-        """ln of the default route's end-to-end latency in ms, shape (G,)."""
+        """Logarithm of the default route's end-to-end latency in ms, shape (G,)."""
         return self.local_sum + self.gap
 
 
@@ -93,7 +93,7 @@ def _mlp(inputs: int, hidden: int, outputs: int, dropout: float, scale: float = 
 
 
 class RouteNetwork(nn.Module):
-    """Graph, route and environment in; log ratio, failure, build time, default latency and local times out."""
+    """Graph, route and environment in; ratio, failure, build time, default latency and local times out."""
 
     def __init__(self, config: NetworkConfig) -> None:
         """Builds the layers, initialised from torch's global random state."""
@@ -130,8 +130,8 @@ class GraphEncoder(nn.Module):
     One layer is h <- h + dropout(gelu(norm(W1 h + W2 mean(h of producers) + W3 mean(h of consumers)))), with
     GraphSAGE's convolution (Hamilton et al., "Inductive representation learning on large graphs", 2017).
 
-    The environment enters by one linear layer that starts at zero: a device unlike all those seen then moves the
-    prediction as far as it resembles them, and no further.
+    The environment enters by one linear layer that starts at zero: a device unlike all those seen then moves
+    the prediction as far as it resembles them, and no further.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -142,12 +142,16 @@ class GraphEncoder(nn.Module):
         nn.init.zeros_(self.environment.weight)
         self.input = _mlp(config.text + NODE_NUMBERS, hidden, hidden, dropout)
         self.downstream = nn.ModuleList(SAGEConv(hidden, hidden) for _ in range(config.layers))
-        self.upstream = nn.ModuleList(SAGEConv(hidden, hidden, root_weight=False) for _ in range(config.layers))
+        self.upstream = nn.ModuleList(
+            SAGEConv(hidden, hidden, root_weight=False) for _ in range(config.layers)
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(config.layers))
         self.dropout = nn.Dropout(dropout)
         self.local = _mlp(hidden, hidden, 1, dropout, scale=0.1)
         self.attention = nn.Linear(hidden, 1)
-        self.pool = nn.Sequential(nn.Linear(4 * hidden + GRAPH_NUMBERS, hidden), nn.GELU(), nn.LayerNorm(hidden))
+        self.pool = nn.Sequential(
+            nn.Linear(4 * hidden + GRAPH_NUMBERS, hidden), nn.GELU(), nn.LayerNorm(hidden)
+        )
         self.gap = _mlp(hidden, hidden, 1, dropout, scale=0.1)
 
     def forward(self, batch: GraphBatch, nodes: Tensor, environments: Tensor) -> Encoding:
@@ -171,7 +175,7 @@ class GraphEncoder(nn.Module):
         )
 
     def _pool(self, states: Tensor, shares: Tensor, batch: GraphBatch) -> Tensor:
-        """Attention, time-weighted sum, mean and maximum over nodes beside the graph's figures, shape (G, hidden)."""
+        """Several poolings of the nodes, joined with the graph's figures, shape (G, hidden)."""
         attention = softmax(self.attention(states), batch.owner, num_nodes=batch.graphs)
         weighted = torch.cat([attention * states, shares[:, None] * states], 1)
         pooled = [
@@ -185,18 +189,19 @@ class GraphEncoder(nn.Module):
 
 
 def _log_sum(local: Tensor, batch: GraphBatch) -> Tensor:
-    """ln of the sum of exp(local) over each graph's nodes, shape (G,)."""
+    """Logarithm of the sum of exp(local) over each graph's nodes, shape (G,)."""
     peak = scatter(local.detach(), batch.owner, dim_size=batch.graphs, reduce="max")
     total = scatter(torch.exp(local - peak[batch.owner]), batch.owner, dim_size=batch.graphs, reduce="sum")
-    return peak + torch.log(total)
+    summed: Tensor = peak + torch.log(total)
+    return summed
 
 
 class TokenReader(nn.Module):
     """Multi-head attention of a token over the nodes of one graph.
 
-    Focusing heads weigh the nodes by softmax(q.k) beside an empty slot of logit 0, so that a token whose operators the
-    graph lacks reads nothing. Weighing heads use share(node) * sigmoid(q.k): a change of each node's time, weighted
-    by its share of the time, which is how local effects add up to an end-to-end ratio.
+    Focusing heads weigh the nodes by softmax(q.k) beside an empty slot of logit 0, so that a token whose
+    operators the graph lacks reads nothing. Weighing heads use share(node) * sigmoid(q.k): a change of each
+    node's time, weighted by its share of the time, which is how local effects add up to an end-to-end ratio.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -237,19 +242,20 @@ class TokenReader(nn.Module):
         focus = torch.softmax(functional.pad(focus, (1, 0)), dim=-1)[..., 1:]
         weights = torch.cat([focus, torch.sigmoid(weigh) * shares[:, None, None, :]], 1)
         read = (weights @ value).transpose(1, 2).flatten(2)
-        return read[asked]
+        found: Tensor = read[asked]
+        return found
 
     def _split(self, dense: Tensor) -> Tensor:
         """Splits (G, length, hidden) into (G, heads, length, hidden / heads)."""
-        return dense.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return dense.view(*dense.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class RouteHead(nn.Module):
     """Predicts from the set of a route's effects z and the summary g of its graph.
 
     With s = sum of z, p = ((sum of Pz)^2 - sum of (Pz)^2) / 2, which holds every pair of tokens once (Rendle,
-    "Factorization machines", 2010), c = Cg and h = gelu(D[s, p] + c), the log ratio is a.[s, p] + b.(h - gelu(c)),
-    which is 0 for the empty set; failure and build time are A[s, p] + Bh.
+    "Factorization machines", 2010), c = Cg and h = gelu(D[s, p] + c), the log ratio is a.[s, p] + b.(h -
+    gelu(c)), which is 0 for the empty set; failure and build time are A[s, p] + Bh.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -273,7 +279,7 @@ class RouteHead(nn.Module):
         columns = torch.cat([effects, projected, projected.square()], 1)
         sums = functional.embedding_bag(routes.tokens, columns, routes.offsets, mode="sum")
         pair = projected.shape[1]
-        total, linear, squares = sums.split([effects.shape[1], pair, pair], 1)
+        total, linear, squares = torch.split(sums, [effects.shape[1], pair, pair], 1)
         route = torch.cat([total, (linear.square() - squares) / 2], 1)
         context = self.context(summary)
         hidden = functional.gelu(self.route(route) + context[routes.owner])

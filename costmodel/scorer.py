@@ -1,4 +1,4 @@
-"""Scores routes of one encoded graph with every member of an ensemble; token effects are computed once and kept."""
+"""Scores routes of one encoded graph with every member; token effects are computed once and kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RouteTokens:
     def sums(self, values: Array) -> Array:
         """Sum over each route's tokens of a value per token, shape (R,)."""
         owner = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        return np.bincount(owner, weights=values[self.tokens], minlength=len(self.lengths))
+        return np.bincount(owner, weights=values[self.tokens], minlength=len(self.lengths)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ class GraphScorer:
         with torch.inference_mode():
             scores = [
                 member.score(encoding, effects, batch)
-                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+                for member, encoding, effects in zip(
+                    self._members, self._encodings, self._effects, strict=True
+                )
             ]
             failure = [torch.sigmoid(item.failure) for item in scores]
         return MemberScores(
@@ -97,12 +99,14 @@ class GraphScorer:
         new = [token for token in dict.fromkeys(tokens) if token not in self.tokens]
         if not new:
             return
-        self.tokens.update((token, len(self.tokens) + index) for index, token in enumerate(new))
+        self.tokens.update(zip(new, range(len(self.tokens), len(self.tokens) + len(new)), strict=True))
         batch = TokenBatch.collate([token_features(new)])
         with torch.inference_mode():
             self._effects = [
                 torch.cat([effects, member.effects(encoding, batch)])
-                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+                for member, encoding, effects in zip(
+                    self._members, self._encodings, self._effects, strict=True
+                )
             ]
 
 

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def words(name: str) -> list[str]:
-    """The words of a name, lower case: ``session.ConvMulFusion:v2`` gives session, conv, mul, fusion, v, 2."""
+    """The words of a name, lower case: ``graph.ConvMulFusion:v2`` gives graph, conv, mul, fusion, v, 2."""
     return [word.lower() for word in _WORD.findall(name)]
 
 

@@ -36,6 +36,7 @@ class EnsembleView(ModelView):
     def __init__(
         self,
         scorer: GraphScorer,
+        *,
         ratio: Calibration,
         default: Calibration,
         familiarity: Familiarity,
@@ -59,7 +60,12 @@ class EnsembleView(ModelView):
         """A view corrected by these measurements and by those it already had; each counts once."""
         known = {measurement.identity: measurement for measurement in (*self._measured, *measurements)}
         return EnsembleView(
-            self._scorer, self._ratio, self._default, self._familiarity, self._warnings, tuple(known.values())
+            self._scorer,
+            ratio=self._ratio,
+            default=self._default,
+            familiarity=self._familiarity,
+            warnings=self._warnings,
+            measured=tuple(known.values()),
         )
 
     def predict(self, routes: Sequence[Route]) -> Predictions:
@@ -94,7 +100,9 @@ class EnsembleView(ModelView):
         extra = self._familiarity.spread * np.sqrt(tokens.sums(unknown))
         bounds = self._ratio.bounds(log_ratio, extra)
         changed = (tokens.lengths > 0).astype(np.float64)
-        return Bounds(bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed)
+        return Bounds(
+            bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed
+        )
 
     def _corrected(self, routes: Sequence[Route], tokens: RouteTokens, bounds: Bounds) -> Bounds:
         if self._evidence is None:
@@ -155,7 +163,9 @@ class EnsembleView(ModelView):
         measured = [measurement for measurement in self._measured if measurement.default_ms]
         if not measured:
             bounds = self._default.bounds(self._scorer.log_default[:, None])
-            return DefaultLatency(*(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high)))
+            return DefaultLatency(
+                *(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high))
+            )
         centre = float(np.exp(np.mean([np.log(measurement.default_ms or 0.0) for measurement in measured])))
         blocks = [block for measurement in measured for block in measurement.default_blocks_ms] or [centre]
         low, high = np.quantile(blocks, [0.05, 0.95])

@@ -25,7 +25,7 @@ class HistoryStats:
             environments by identity, and a backend is ``unknown`` when its environment was not stored.
         ok_share: share of the measurements whose status is ``ok``, 0 when there are none.
         first, last: ISO 8601 times of the first and last measurement, empty when there are none.
-        bytes: size of the file.
+        bytes: size of the file and of its write-ahead log.
     """
 
     measurements: int
@@ -73,7 +73,7 @@ def summarise(connection: Connection, path: Path) -> HistoryStats:
         ok_share=by_status.get(Status.OK, 0) / total if total else 0.0,
         first=first or "",
         last=last or "",
-        bytes=path.stat().st_size,
+        bytes=sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists()),
     )
 
 

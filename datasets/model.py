@@ -13,6 +13,7 @@ from routecast.datasets.graph import Graph
 from routecast.datasets.onnx_checks import check_operators
 from routecast.datasets.onnx_file import check_external_data, drop_weights, load_whole, read_proto
 from routecast.datasets.onnx_graph import build_graph
+from routecast.datasets.onnx_order import sort_operators
 from routecast.datasets.shapes import InputSpec, declare_shape, fix_inputs, forget_shapes, infer
 
 __all__ = ["InputSpec", "Model", "open_model", "write_static"]
@@ -68,6 +69,7 @@ def open_model(
     check_operators(proto, path)
     check_external_data(proto, path)
     drop_weights(proto)
+    sort_operators(proto, path)
     declared = [value.SerializeToString() for value in proto.graph.input]
     inputs = fix_inputs(proto, shapes, path)
     if declared != [value.SerializeToString() for value in proto.graph.input]:
@@ -94,6 +96,7 @@ def write_static(model: Model, folder: Path) -> Path:
         UsageError: the model's file is no longer what was opened.
     """
     proto = load_whole(model.path)
+    sort_operators(proto, model.path)
     fix_inputs(proto, {spec.name: spec.shape for spec in model.inputs}, model.path)
     del proto.graph.value_info[:]
     for value, index in zip(proto.graph.output, model.graph.outputs, strict=True):

@@ -23,13 +23,13 @@ Types = ChainMap[str, Tensor]
 
 
 def build_graph(proto: ModelProto, path: Path) -> Graph:
-    """Builds the graph of a model whose shapes have been inferred.
+    """Builds the graph of a model whose operators are in order and whose shapes have been inferred.
 
     Tensors are numbered inputs first, then as the operators mention them, so that the order of initialisers
     in the file does not matter. Constant nodes become constant tensors, and unused initialisers are left out.
 
     Raises:
-        UsageError: an operator reads a value that nothing computes, or operators form a cycle.
+        UsageError: an operator reads a value that nothing computes.
     """
     builder = _Builder(path)
     scope, types = Scope({}), Types({})
@@ -91,7 +91,7 @@ class _Builder:
 
     def add_graph(self, graph: GraphProto, scope: Scope, types: Types, depth: int) -> None:
         """Adds a graph's nodes, those of subgraphs after the node that holds them."""
-        for node in _sorted(graph, self.path):
+        for node in graph.node:
             constant = _constant_node(node)
             if constant is not None:
                 types[node.output[0]] = constant
@@ -120,40 +120,6 @@ class _Builder:
         for value in graph.input:
             self.define(value.name, scope, types)
         self.add_graph(graph, scope, types, depth)
-
-
-def _sorted(graph: GraphProto, path: Path) -> list[NodeProto]:
-    """The nodes, each after those it reads from; in the order of the file where that is so already."""
-    made = {name for node in graph.node for name in node.output if name}
-    done: set[str] = set()
-    ordered: list[NodeProto] = []
-    waiting = list(graph.node)
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(name not in made or name in done for name in _reads(node)):
-                ordered.append(node)
-                done.update(node.output)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            names = ", ".join(repr(node.name or node.op_type) for node in later[:3])
-            raise UsageError(
-                f"{path}: operators {names} wait for each other in a cycle; export the model again"
-            )
-        waiting = later
-    return ordered
-
-
-def _reads(node: NodeProto) -> set[str]:
-    """Names of all values a node needs from around it, those its subgraphs take from outside included."""
-    names = set(node.input)
-    for graph in subgraphs(node):
-        inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-        inner.update(name for child in graph.node for name in child.output)
-        names |= {name for child in graph.node for name in _reads(child)} - inner
-        names |= {value.name for value in graph.output} - inner
-    return names
 
 
 def _tensor(value: ValueInfoProto) -> Tensor:

@@ -213,7 +213,7 @@ class RouteSpace:
         """
         excluded = {*exclude, Route()}
         found: dict[Route, None] = {}
-        for _ in range(50 * count):
+        for _ in range(50 * count if self._groups else 0):
             if len(found) >= count:
                 break
             route = self._draw(rng, changes)

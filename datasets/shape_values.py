@@ -28,6 +28,13 @@ FOLLOWED = frozenset({
 DATA_DEPENDENT = frozenset({"NonZero"})
 """Operators whose output size only their evaluation tells; it is bounded by the input's."""
 
+SAME_SHAPE = frozenset({
+    "Attention", "BiasGelu", "FastGelu", "Gelu", "GroupNorm", "GroupQueryAttention", "MultiHeadAttention",
+    "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+})  # fmt: skip
+"""Operators of ONNX Runtime, unknown to ONNX, whose first output is shaped as their first input."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -39,6 +46,9 @@ def infer_with_values(proto: ModelProto) -> ModelProto:
     """
     known: dict[str, Value] = {}
     originals: dict[int, NodeProto] = {}
+    for index, node in enumerate(proto.graph.node):
+        if node.domain == "com.microsoft" and node.op_type in SAME_SHAPE:
+            _replace(node, helper.make_node("Identity", node.input[:1], node.output[:1]), index, originals)
     found = proto
     for _ in range(ROUNDS):
         found = shape_inference.infer_shapes(found, data_prop=True)
@@ -47,14 +57,19 @@ def infer_with_values(proto: ModelProto) -> ModelProto:
             break
         for index, value in learnt.items():
             node = found.graph.node[index]
-            originals[index] = NodeProto()
-            originals[index].CopyFrom(node)
-            node.CopyFrom(
-                helper.make_node("Constant", [], [node.output[0]], value=numpy_helper.from_array(value))
-            )
+            constant = helper.make_node("Constant", [], node.output[:1], value=numpy_helper.from_array(value))
+            _replace(node, constant, index, originals)
     for index, node in originals.items():
         found.graph.node[index].CopyFrom(node)
     return found
+
+
+def _replace(node: NodeProto, by: NodeProto, index: int, originals: dict[int, NodeProto]) -> None:
+    """Puts an operator in another's place while shapes are inferred, and keeps the original."""
+    if index not in originals:
+        originals[index] = NodeProto()
+        originals[index].CopyFrom(node)
+    node.CopyFrom(by)
 
 
 def _evaluate(proto: ModelProto, known: dict[str, Value]) -> dict[int, Value]:

@@ -10,6 +10,7 @@ import onnx
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from routecast.datasets.errors import UsageError
+from routecast.datasets.onnx_file import all_nodes, domain_of, opsets
 from routecast.datasets.shape_values import infer_with_values
 
 Dimension = int | str | None
@@ -207,12 +208,20 @@ def infer(proto: ModelProto, path: Path, *, shapes_given: bool) -> ModelProto:
     Raises:
         UsageError: the operators contradict each other at the shapes the user gave.
     """
+    _import_domains(proto)
     try:
         found = onnx.shape_inference.infer_shapes(proto, strict_mode=shapes_given)
     except onnx.shape_inference.InferenceError as error:
-        line = " ".join(str(error).split())
-        raise UsageError(f"{path}: the operators do not fit together at the shapes given: {line}") from error
+        line, when = " ".join(str(error).split()), " at the shapes given" if shapes_given else ""
+        raise UsageError(f"{path}: the operators do not fit together{when}: {line}") from error
     return found if _is_complete(found) else infer_with_values(proto)
+
+
+def _import_domains(proto: ModelProto) -> None:
+    """Imports the domains that are used without being imported, as ONNX Runtime's own tools write them."""
+    imported = opsets(proto)
+    for domain in sorted({domain_of(node.domain) for node in all_nodes(proto)} - set(imported)):
+        proto.opset_import.add(domain=domain, version=1)
 
 
 def _is_complete(proto: ModelProto) -> bool:

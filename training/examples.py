@@ -20,7 +20,7 @@ from routecast.costmodel.features import (
     graph_features,
     token_features,
 )
-from routecast.costmodel.repeats import Repeats, combine
+from routecast.costmodel.repeats import combine
 from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.records import Records

@@ -1,4 +1,4 @@
-"""What training minimises: order and size of log ratios, failures, build times, default latency and local times."""
+"""What training minimises: errors in order and size of log ratios, in failures and in times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.utils import scatter
 
 from routecast.costmodel.network import Encoding, Scores
 
@@ -64,17 +63,19 @@ def losses(encoding: Encoding, scores: Scores, owner: Tensor, targets: Targets) 
 
 
 def ranking_loss(predicted: Tensor, actual: Tensor, noise: Tensor, owner: Tensor) -> Tensor:
-    """Pairwise logistic loss within each graph (Burges et al., "Learning to rank using gradient descent", 2005).
+    """Pairwise logistic loss within each graph (RankNet; Burges et al., 2005).
 
-    A pair counts as much as its true difference d exceeds its noise n: relu(|d| - n) / (|d| + temperature). The
-    default route, whose log ratio is 0 by definition, takes part.
+    A pair counts as much as its true difference d exceeds its noise n: relu(|d| - n) / (|d| + temperature).
+    The default route, whose log ratio is 0 by definition, takes part.
 
     Args:
-        predicted, actual, noise: of log ratios, shape (R,); routes whose ``actual`` is NaN take no part.
+        predicted: log ratios, shape (R,).
+        actual: measured log ratios, NaN for routes that take no part, shape (R,).
+        noise: their standard deviations, shape (R,).
         owner: the graph of each route, shape (R,).
     """
     known = ~torch.isnan(actual)
-    graphs = owner[known].unique()
+    graphs = torch.unique(owner[known])
     zeros = predicted.new_zeros(len(graphs))
     guess, truth = torch.cat([predicted[known], zeros]), torch.cat([actual[known], zeros])
     spread, group = torch.cat([noise[known], zeros]).square(), torch.cat([owner[known], graphs])
@@ -87,7 +88,7 @@ def ranking_loss(predicted: Tensor, actual: Tensor, noise: Tensor, owner: Tensor
 
 
 def ratio_loss(predicted: Tensor, actual: Tensor, noise: Tensor) -> Tensor:
-    """Huber loss of log ratios in units of its knee, weighted by how exactly each was measured; shapes (R,)."""
+    """Huber loss of log ratios in units of its knee, weighted by how exact each is; shapes (R,)."""
     known = ~torch.isnan(actual)
     weight = 1 / (1 + (noise[known] / TEMPERATURE).square())
     error = functional.huber_loss(predicted[known], actual[known], delta=_RATIO_KNEE, reduction="none")
@@ -113,8 +114,8 @@ def huber(predicted: Tensor, actual: Tensor) -> Tensor:
 def local_loss(encoding: Encoding, shares: Tensor) -> Tensor:
     """Kullback-Leibler divergence from measured to predicted shares of local time, mean over profiled graphs.
 
-    Shares compare all nodes at once, those that were fused away (share 0) included, which a loss on the logarithm of
-    each node's time could not.
+    Shares compare all nodes at once, those that were fused away (share 0) included, which a loss on the
+    logarithm of each node's time could not.
 
     Args:
         encoding: the G graphs.
@@ -126,4 +127,5 @@ def local_loss(encoding: Encoding, shares: Tensor) -> Tensor:
     share, owner = shares[known], encoding.owner[known]
     predicted = encoding.local[known] - encoding.local_sum[owner]
     divergence = torch.special.xlogy(share, share) - share * predicted
-    return scatter(divergence, owner, dim_size=len(encoding.local_sum), reduce="sum").sum() / len(owner.unique())
+    mean: Tensor = divergence.sum() / len(torch.unique(owner))
+    return mean

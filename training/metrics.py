@@ -38,7 +38,7 @@ def kendall(actual: Values, predicted: Values) -> float:
 
 
 def pairwise_accuracy(actual: Values, predicted: Values, margin: float = 0.0) -> float:
-    """Share of the pairs ordered rightly among those that truly differ by more than ``margin``; NaN when none do."""
+    """Share of pairs ordered rightly among those that differ by more than ``margin``; NaN when none do."""
     first, second = np.asarray(actual, np.float64), np.asarray(predicted, np.float64)
     upper = np.triu_indices(len(first), 1)
     true, guess = (first[:, None] - first)[upper], (second[:, None] - second)[upper]
@@ -95,7 +95,7 @@ def brier(failed: Values, probability: Values) -> float:
 
 
 def area_under_curve(failed: Values, probability: Values) -> float:
-    """Probability that a failed row was given more than one that did not fail; NaN when either kind is absent."""
+    """Probability that a failed row ranks above one that did not fail; NaN when either kind is absent."""
     truth = np.asarray(failed) >= 0.5
     positive, negative = int(truth.sum()), int((~truth).sum())
     if not (positive and negative):

@@ -1,4 +1,4 @@
-"""Predictions of every measured route by a member that never saw its family, and what they say of the model."""
+"""Predictions of every measured route by a member that never saw its family, and what they show."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from routecast.costmodel.base import Array
+from routecast.costmodel.features import Integers
 from routecast.datasets.route import Route
 from routecast.training import metrics
+
+Mask = npt.NDArray[np.bool_]
 
 TRIED = 8
 """Builds that regret and recall are reported for."""
@@ -52,11 +56,11 @@ class RouteRows:
         return len(self.routes)
 
     @property
-    def timed(self) -> Array:
+    def timed(self) -> Integers:
         """Indices of the rows that were timed."""
         return np.flatnonzero(~np.isnan(self.log_ratio))
 
-    def groups(self) -> list[Array]:
+    def groups(self) -> list[Integers]:
         """Indices of the timed rows of each model and environment."""
         found: dict[tuple[str, str], list[int]] = {}
         for index in self.timed:
@@ -100,10 +104,10 @@ class OutOfFold:
 def figures(found: OutOfFold, families: Iterable[str] | None = None) -> dict[str, float]:
     """Figures on held-out families, by name; what cannot be told is left out.
 
-    ``spearman``, ``kendall``, ``pairwise_accuracy`` (pairs 2 % apart or more), ``regret_at_8`` and ``recall_at_8`` are means
-    over models; ``ratio_mape``, ``ratio_mae_log``, ``coverage`` and ``interval_width`` (of the log ratio) are over
-    routes, as ``failure_auc``, ``failure_brier`` and ``build_median_ape``; those that start with ``default`` and ``gap`` are
-    over models.
+    ``spearman``, ``kendall``, ``pairwise_accuracy`` (pairs 2 % apart or more), ``regret_at_8`` and
+    ``recall_at_8`` are means over models; ``ratio_mape``, ``ratio_mae_log``, ``coverage`` and
+    ``interval_width`` (of the log ratio) are over routes, as ``failure_auc``, ``failure_brier`` and
+    ``build_median_ape``; those that start with ``default`` and ``gap`` are over models.
 
     Args:
         found: the predictions.
@@ -118,7 +122,7 @@ def figures(found: OutOfFold, families: Iterable[str] | None = None) -> dict[str
     return {name: value for name, value in result.items() if np.isfinite(value)}
 
 
-def _order(rows: RouteRows, groups: Sequence[Array]) -> dict[str, float]:
+def _order(rows: RouteRows, groups: Sequence[Integers]) -> dict[str, float]:
     def mean(measure: Callable[[Array, Array], float]) -> float:
         values = [measure(rows.log_ratio[group], rows.predicted[group]) for group in groups]
         finite = [value for value in values if np.isfinite(value)]
@@ -128,12 +132,14 @@ def _order(rows: RouteRows, groups: Sequence[Array]) -> dict[str, float]:
         "spearman": mean(metrics.spearman),
         "kendall": mean(metrics.kendall),
         "pairwise_accuracy": mean(lambda actual, guess: metrics.pairwise_accuracy(actual, guess, _CLEAR)),
-        f"regret_at_{TRIED}": mean(lambda actual, guess: metrics.regret(np.exp(actual), guess, TRIED, default=1.0)),
+        f"regret_at_{TRIED}": mean(
+            lambda actual, guess: metrics.regret(np.exp(actual), guess, TRIED, default=1.0)
+        ),
         f"recall_at_{TRIED}": mean(lambda actual, guess: metrics.top_recall(actual, guess, TRIED)),
     }
 
 
-def _size(rows: RouteRows, groups: Sequence[Array]) -> dict[str, float]:
+def _size(rows: RouteRows, groups: Sequence[Integers]) -> dict[str, float]:
     if not groups:
         return {}
     every = np.concatenate(groups)
@@ -148,7 +154,7 @@ def _size(rows: RouteRows, groups: Sequence[Array]) -> dict[str, float]:
     }
 
 
-def _outcome(rows: RouteRows, kept: Array) -> dict[str, float]:
+def _outcome(rows: RouteRows, kept: Mask) -> dict[str, float]:
     known = kept & ~np.isnan(rows.failed)
     built = kept & ~np.isnan(rows.log_build)
     result = {}
@@ -156,11 +162,13 @@ def _outcome(rows: RouteRows, kept: Array) -> dict[str, float]:
         result["failure_auc"] = metrics.area_under_curve(rows.failed[known], rows.failure[known])
         result["failure_brier"] = metrics.brier(rows.failed[known], rows.failure[known])
     if built.any():
-        result["build_median_ape"] = metrics.median_ape(np.exp(rows.log_build[built]), np.exp(rows.predicted_build[built]))
+        result["build_median_ape"] = metrics.median_ape(
+            np.exp(rows.log_build[built]), np.exp(rows.predicted_build[built])
+        )
     return result
 
 
-def _latency(models: ModelRows, held: Array) -> dict[str, float]:
+def _latency(models: ModelRows, held: Mask) -> dict[str, float]:
     known = held & ~np.isnan(models.log_default)
     profiled = held & ~np.isnan(models.gap)
     result = {}
@@ -169,7 +177,9 @@ def _latency(models: ModelRows, held: Array) -> dict[str, float]:
         low, high = models.low[known], models.high[known]
         result["default_median_ape"] = metrics.median_ape(np.exp(actual), np.exp(predicted))
         result["default_spearman"] = metrics.spearman(actual, predicted)
-        result["default_coverage"] = metrics.coverage(actual, low, high) if np.isfinite(low).all() else float("nan")
+        result["default_coverage"] = (
+            metrics.coverage(actual, low, high) if np.isfinite(low).all() else float("nan")
+        )
     if profiled.any():
         result["gap_mae_log"] = float(np.mean(np.abs(models.gap[profiled] - models.predicted_gap[profiled])))
     return result

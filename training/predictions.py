@@ -10,6 +10,7 @@ import torch
 
 from routecast.costmodel.base import Array
 from routecast.costmodel.calibration import cross_bounds
+from routecast.costmodel.features import Floats
 from routecast.costmodel.network import RouteNetwork
 from routecast.training.examples import Example, collate
 from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows
@@ -28,7 +29,10 @@ class _Predicted:
 
 
 def predict_held_out(
-    members: Sequence[RouteNetwork], folds: Sequence[frozenset[str]], examples: Sequence[Example], nominal: float
+    members: Sequence[RouteNetwork],
+    folds: Sequence[frozenset[str]],
+    examples: Sequence[Example],
+    nominal: float,
 ) -> OutOfFold:
     """Predictions outside the folds, with intervals that are calibrated without each row's own fold.
 
@@ -66,15 +70,20 @@ def _route_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
     kept = [np.flatnonzero(example.lengths) for example, _ in pairs]
 
     def text(name: str) -> tuple[str, ...]:
-        return tuple(getattr(example, name) for (example, _), rows in zip(pairs, kept, strict=True) for _ in rows)
+        return tuple(
+            getattr(example, name) for (example, _), rows in zip(pairs, kept, strict=True) for _ in rows
+        )
 
-    def joined(arrays: Sequence[Array]) -> Array:
+    def joined(arrays: Sequence[Array | Floats]) -> Array:
         chosen = [np.asarray(array, np.float64)[rows] for array, rows in zip(arrays, kept, strict=True)]
         return np.concatenate([np.empty(0), *chosen])
 
-    actual, predicted = joined([item.log_ratio for item, _ in pairs]), joined([item.log_ratio for _, item in pairs])
+    actual, predicted = (
+        joined([item.log_ratio for item, _ in pairs]),
+        joined([item.log_ratio for _, item in pairs]),
+    )
     member = joined([np.full(len(item.log_ratio), item.member, np.float64) for _, item in pairs])
-    low, high = cross_bounds(predicted, actual, member, nominal, scaled=True)
+    low, high = cross_bounds(predicted, actual, member, nominal=nominal, scaled=True)
     return RouteRows(
         fingerprint=text("fingerprint"),
         environment=text("environment"),
@@ -100,7 +109,7 @@ def _model_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
     actual = np.array([example.log_default for example, _ in pairs], np.float64)
     predicted = np.array([item.log_default for _, item in pairs], np.float64)
     member = np.array([item.member for _, item in pairs], np.float64)
-    low, high = cross_bounds(predicted, actual, member, nominal, scaled=False)
+    low, high = cross_bounds(predicted, actual, member, nominal=nominal, scaled=False)
     return ModelRows(
         fingerprint=tuple(example.fingerprint for example, _ in pairs),
         environment=tuple(example.environment for example, _ in pairs),

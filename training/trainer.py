@@ -23,6 +23,8 @@ from routecast.training.losses import losses
 from routecast.training.out_of_fold import OutOfFold, figures
 from routecast.training.predictions import predict_held_out
 
+_UNKNOWN_LATENCY = 1.0
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -51,7 +53,7 @@ class TrainConfig:
     clip: float = 1.0
     nominal: float = 0.9
     seed: int = 0
-    network: NetworkConfig = NetworkConfig()
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     weights: Mapping[str, float] = field(
         default_factory=lambda: {
             "rank": 1.0, "ratio": 1.0, "failure": 0.5, "build": 0.1,
@@ -93,8 +95,9 @@ def train_ensemble(
 ) -> TrainingResult:
     """Trains an ensemble.
 
-    The families are dealt into as many folds as there are members, or as there are families when those are fewer; member
-    k never sees fold k. The same records, configuration and number of torch threads give the same weights.
+    The families are dealt into as many folds as there are members, or as there are families when those are
+    fewer; member k never sees fold k. The same records, configuration and number of torch threads give the
+    same weights.
 
     Raises:
         UsageError: the records hold no measurement to learn from.
@@ -102,7 +105,7 @@ def train_ensemble(
     config, observer = config or TrainConfig(), observer or TrainObserver()
     examples = make_examples(records)
     if not any(np.isfinite(example.log_ratio).any() for example in examples):
-        raise UsageError("nothing to train on: the history holds no timed route; measure some with `routecast collect`")
+        raise UsageError("nothing to train on: no route in the history was timed; run `routecast collect`")
     folds = _folds(examples, config)
     observer.started(config.members, config.epochs, len(examples))
     members = []
@@ -112,7 +115,14 @@ def train_ensemble(
         members.append(_train_member(known, config, index, observer))
     out_of_fold = predict_held_out(members, folds, examples, config.nominal)
     metrics = figures(out_of_fold)
-    model = _ensemble(members, out_of_fold, records, examples, config, metrics)
+    model = Ensemble(
+        members=members,
+        ratio=_ratio_calibration(out_of_fold, examples, config.nominal),
+        default=_default_calibration(out_of_fold, config.nominal),
+        familiarity=_familiarity(records, examples, calibrated=len(out_of_fold.routes.timed) > 0),
+        training=_provenance(records, examples, config),
+        metrics=metrics,
+    )
     result = TrainingResult(model, out_of_fold, metrics)
     observer.finished(result)
     return result
@@ -136,9 +146,13 @@ def _train_member(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = RouteNetwork(config.network)
-        optimiser = torch.optim.AdamW(network.parameters(), config.learning_rate, weight_decay=config.weight_decay)
+        optimiser = torch.optim.AdamW(
+            network.parameters(), config.learning_rate, weight_decay=config.weight_decay
+        )
         per_epoch = math.ceil(len(examples) / config.batch)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _Schedule(per_epoch * config.epochs, config.warmup))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, _Schedule(per_epoch * config.epochs, config.warmup)
+        )
         for epoch in range(config.epochs):
             order = rng.permutation(len(examples))
             batches = [
@@ -146,7 +160,9 @@ def _train_member(
                 for start in range(0, len(order), config.batch)
             ]
             steps = [_step(network, batch, optimiser, schedule, config) for batch in batches]
-            observer.epoch(index, epoch, {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]})
+            observer.epoch(
+                index, epoch, {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+            )
     return network.half().float().eval()
 
 
@@ -185,39 +201,27 @@ def _step(
     return {name: float(loss.detach()) for name, loss in found.items()}
 
 
-def _ensemble(
-    members: Sequence[RouteNetwork],
-    out_of_fold: OutOfFold,
-    records: Records,
-    examples: Sequence[Example],
-    config: TrainConfig,
-    metrics: Mapping[str, float],
-) -> Ensemble:
-    ratios = np.concatenate([example.log_ratio for example in examples])
-    spread = float(np.nanstd(ratios))
-    routes, models = out_of_fold.routes, out_of_fold.models
-    timed = routes.timed
-    known = ~np.isnan(models.log_default)
-    guess, count = Calibration.guess, len(members)
-    return Ensemble(
-        members=members,
-        ratio=Calibration.fit(
-            routes.predicted[timed], routes.log_ratio[timed], routes.member[timed], count, nominal=config.nominal, scaled=True
-        )
-        if len(timed)
-        else guess(count, spread, nominal=config.nominal),
-        default=Calibration.fit(
-            models.predicted[known], models.log_default[known], models.member[known], count, nominal=config.nominal, scaled=False
-        )
-        if known.any()
-        else guess(count, 1.0, nominal=config.nominal),
-        familiarity=_familiarity(records, examples, spread, calibrated=len(timed) > 0),
-        training=_provenance(records, examples, config),
-        metrics=metrics,
-    )
+def _ratio_calibration(found: OutOfFold, examples: Sequence[Example], nominal: float) -> Calibration:
+    rows, timed = found.routes, found.routes.timed
+    if not len(timed):
+        return Calibration.guess(_spread(examples), nominal=nominal)
+    return Calibration.fit(rows.predicted[timed], rows.log_ratio[timed], nominal=nominal, scaled=True)
 
 
-def _familiarity(records: Records, examples: Sequence[Example], spread: float, *, calibrated: bool) -> Familiarity:
+def _default_calibration(found: OutOfFold, nominal: float) -> Calibration:
+    rows = found.models
+    known = ~np.isnan(rows.log_default)
+    if not known.any():
+        return Calibration.guess(_UNKNOWN_LATENCY, nominal=nominal)
+    return Calibration.fit(rows.predicted[known], rows.log_default[known], nominal=nominal, scaled=False)
+
+
+def _spread(examples: Sequence[Example]) -> float:
+    """Standard deviation of the measured log ratios."""
+    return float(np.nanstd(np.concatenate([example.log_ratio for example in examples])))
+
+
+def _familiarity(records: Records, examples: Sequence[Example], *, calibrated: bool) -> Familiarity:
     environments = [records.environments[example.environment] for example in examples]
     return Familiarity(
         ops=frozenset(op for example in examples for op in records.graphs[example.fingerprint].ops),
@@ -227,7 +231,7 @@ def _familiarity(records: Records, examples: Sequence[Example], spread: float, *
         families=frozenset(example.family for example in examples),
         measurements=len(records.measurements),
         models=len({example.fingerprint for example in examples}),
-        spread=spread,
+        spread=_spread(examples),
         calibrated=calibrated,
     )
 

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": "routecast",
         "text.parse_math": False,
@@ -84,9 +84,8 @@ def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> N
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = axes.xaxis if which == "x" else axes.yaxis
     # Over less than a factor of 4, steps as on a linear axis are rounder than fractions of a decade.
-    locator: Locator = (
-        MaxNLocator(6) if high / low < 4 else LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,))
-    )
+    subs = (1, 2, 3, 5, 7) if high / low < 30 else (1, 2, 5) if high / low < 300 else (1,)
+    locator: Locator = MaxNLocator(8, steps=(1, 2, 5, 10)) if high / low < 4 else LogLocator(subs=subs)
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

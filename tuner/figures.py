@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from routecast.tuner.compare import Comparison, ModelComparison, Pair
+from routecast.tuner.comparison import Comparison, ModelComparison, Pair
 from routecast.tuner.drawing import COLOURS, drawing, legend_above, log_axis, rows_axis, shorten, svg
 from routecast.tuner.worth import SettingWorth
 
@@ -20,7 +20,7 @@ _ROWS = 24
 
 
 def predicted_measured(pairs: Sequence[Pair]) -> str:
-    """Measured against predicted ratio, one point per route, with both intervals unless there are too many."""
+    """Measured against predicted ratio, one point per route; with both intervals unless they are too many."""
     scored = _sample([pair for pair in pairs if pair.scored and pair.prediction])
     with drawing(5.2, 4.6) as (figure, axes):
         for inside, colour, label in ((True, "accent", "inside its interval"), (False, "bad", "outside")):
@@ -69,7 +69,7 @@ def ranking(pairs: Sequence[Pair]) -> str:
                 label="measured, with interval" if row == 0 else None,
             )
         axes.axvline(1, color=COLOURS["muted"], linewidth=1, linestyle=(0, (3, 3)), zorder=0)
-        low, high = _bounds([value for pair in shown for value in _ratios(pair)] + [1.0])
+        low, high = _row_bounds(shown)
         rows_axis(axes, [shorten(pair.measurement.route.label()) for pair in shown])
         log_axis(axes, "x", low, high)
         axes.set_xlabel("latency / default (left is faster)")
@@ -126,7 +126,7 @@ def local_sums(pairs: Sequence[Pair]) -> str:
         log_axis(axes, "y", low, high)
         axes.set_xlabel("sum of local times, ms")
         axes.set_ylabel("end-to-end latency, ms")
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(frameon=False, loc="lower right")
         return svg(figure, "local", "End-to-end latency against sum of local times")
 
 
@@ -220,6 +220,21 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(positive, default=0.9), max(positive, default=1.1)
     margin = max(1.05, (high / low) ** 0.08)
     return low / margin, high * margin
+
+
+def _row_bounds(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Bounds that show whole intervals, unless one is so wide that the points would shrink to nothing."""
+    points = [1.0, *(value for pair in pairs for value in _ratios(pair))]
+    ends = [
+        end
+        for pair in pairs
+        if pair.prediction
+        for end in (pair.prediction.ratio_low, pair.prediction.ratio_high)
+    ]
+    low, high = min(points), max(points)
+    return _bounds(
+        [low, high, max(min(ends, default=low), low / 1.5), min(max(ends, default=high), 1.5 * high)]
+    )
 
 
 def _sample(pairs: list[Pair]) -> list[Pair]:

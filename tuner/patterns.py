@@ -45,7 +45,7 @@ class GraphFacts:
         return successors
 
     def constant_inputs(self, node: Node) -> list[bool]:
-        """For each input present, whether it is a weight, an initialiser or the output of a Constant operator."""
+        """For each input present, whether it is an initialiser or the output of a Constant operator."""
         return [self._constant(tensor) for tensor in node.inputs if tensor >= 0]
 
     def _constant(self, tensor: int) -> bool:
@@ -53,12 +53,11 @@ class GraphFacts:
 
     @cached_property
     def _constant_outputs(self) -> frozenset[int]:
-        return frozenset(
-            tensor for node in self.graph.nodes if node.op == "Constant" for tensor in node.outputs if tensor >= 0
-        )
+        constants = [node for node in self.graph.nodes if node.op == "Constant"]
+        return frozenset(tensor for node in constants for tensor in node.outputs if tensor >= 0)
 
     def weighted(self, *ops: str) -> list[Node]:
-        """Operators of the types (all that multiply by weights when none is given) with a constant second input."""
+        """Operators of the types (``WEIGHTED_OPS`` when none is given) with a constant second input."""
         return [
             node
             for node in self.graph.nodes
@@ -74,9 +73,9 @@ class GraphFacts:
 
     @cached_property
     def foldable(self) -> bool:
-        """Whether some operator can be computed before inference: from constants alone, or from fixed shapes."""
+        """Whether some operator can be computed before inference: from constants or fixed shapes alone."""
         return any(
-            node.op in ("Shape", "Size") or (node.op != "Constant" and node.inputs and all(self.constant_inputs(node)))
+            node.op in ("Shape", "Size") or (node.inputs and all(self.constant_inputs(node)))
             for node in self.graph.nodes
         )
 
@@ -91,7 +90,10 @@ class GraphFacts:
 
     @cached_property
     def duplicates(self) -> bool:
-        """Whether two operators may compute the same: same type, attributes and inputs, small constants being alike."""
+        """Whether two operators may compute the same: alike in type, attributes and inputs.
+
+        Small constants of one shape and type count as alike: their values are not known here.
+        """
         seen: set[object] = set()
         for node in self.graph.nodes:
             if node.op == "Constant" or not node.inputs:

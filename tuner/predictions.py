@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def need_cost_model(given: CostModel | str | Path | None) -> CostModel:
-    """The cost model given, or read from the folder given; None is the champion, or the shipped one without it.
+    """The cost model given or read from a folder; None is the champion, or the shipped one without it.
 
     Raises:
         UsageError: there is none.

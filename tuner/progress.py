@@ -48,7 +48,9 @@ class TerminalProgress(Observer):
     ) -> None:
         """Prints a line about the route and moves the bar."""
         left = self._left(done, total)
-        self._console.print(describe(measurement, prediction, done, total), markup=False, soft_wrap=True)
+        # Where there is no terminal, a line of the log is a route.
+        unwrapped = not self._console.is_terminal
+        self._console.print(describe(measurement, prediction, done, total), markup=False, soft_wrap=unwrapped)
         best_text = (
             "best so far: default"
             if best is None or (best.ratio or 1) >= 1
@@ -58,7 +60,7 @@ class TerminalProgress(Observer):
             progress, task = self._bar
             progress.update(task, completed=done, total=total, best=best_text, left=left)
         else:
-            self._console.print(f"    {best_text}, {left}", markup=False)
+            self._console.print(f"    {best_text}{left and ', '}{left}", markup=False)
 
     def finished(self) -> None:
         """Takes the bar away."""
@@ -83,9 +85,11 @@ class TerminalProgress(Observer):
         return progress, task
 
     def _left(self, done: int, total: int) -> str:
-        """Time left at the pace of this run; a resumed run began with some routes done."""
+        """Time left to explore at the pace of this run; a resumed run began with some routes done."""
         if self._first is None:
             self._first = done - 1
+        if done >= total:
+            return ""
         pace = (time.monotonic() - self._began) / (done - self._first)
         return f"about {duration(pace * (total - done))} left"
 

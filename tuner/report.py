@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from routecast.datasets.measurement import LocalTime, Measurement
 from routecast.datasets.route import Route
 from routecast.tuner import figures
-from routecast.tuner.compare import Comparison
+from routecast.tuner.comparison import Comparison
 from routecast.tuner.results import TuneResult
 from routecast.tuner.sources import compare_result
 from routecast.tuner.worth import setting_worth
@@ -124,10 +124,15 @@ def _command(result: TuneResult) -> str:
 
 
 def _snippet(result: TuneResult) -> str:
-    options = f"backend={result.environment.backend!r}, strategy={result.strategy!r}, builds={max(1, result.builds)}"
+    options = {
+        "backend": result.environment.backend,
+        "strategy": result.strategy,
+        "builds": max(1, result.builds),
+    }
+    listed = ", ".join(f"{name}={value!r}" for name, value in options.items())
     return f"""from routecast.tuner import TuneConfig, tune
 
-config = TuneConfig({options})
+config = TuneConfig({listed})
 result = tune({str(result.model_path)!r}, config=config)
 print(result.verdict, result.winner, result.artifact, sep="\\n")"""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement
-from routecast.tuner.compare import (
+from routecast.tuner.comparison import (
     Comparison,
     ModelComparison,
     Pair,
@@ -35,8 +35,8 @@ def compare(source: str | Path, cost_model: CostModel | str | Path | None = None
     Args:
         source: a tune's output folder or ``result.json``, or a history: SQLite file, database URL, Parquet
             folder, journal (``.jsonl``), or ``builtin`` for the shipped one.
-        cost_model: a cost model or its folder, which predicts the routes of a history; None is the champion, or
-            the shipped one without it. A tune's result needs none: it holds predictions made before measuring.
+        cost_model: a cost model or its folder, which predicts the routes of a history; None is the champion,
+            or the shipped one without it. A tune's result needs none: it holds its own predictions.
 
     Raises:
         UsageError: the source does not exist, cannot be read, or holds no measurement.

@@ -10,14 +10,16 @@ _UNWANTED = "it may change results, which was not allowed"
 def join_spaces(*spaces: RouteSpace) -> RouteSpace:
     """One space with the knobs of several.
 
-    A knob that requires values of another knob which no space holds, or that the other knob cannot take, cannot act: it
-    is left out, with the reason. Values that the other knob cannot take are dropped from the requirement.
+    A knob that requires another knob which no space holds, or values that it cannot take, cannot act: it is
+    left out, with the reason.
     """
     left_out = {name: reason for space in spaces for name, reason in space.left_out.items()}
-    values = {knob.name: set(knob.values) for space in spaces for knob in space.knobs}
+    knobs = [knob for space in spaces for knob in space.knobs]
+    values = {knob.name: frozenset(knob.values) for knob in knobs}
     kept = []
-    for knob in (knob for space in spaces for knob in space.knobs):
-        unmet = [name for name, allowed in knob.requires.items() if not values.get(name, set()) & set(allowed)]
+    for knob in knobs:
+        needs = knob.requires.items()
+        unmet = [name for name, allowed in needs if values.get(name, frozenset()).isdisjoint(allowed)]
         if unmet:
             wants = ", ".join(f"{name}={'|'.join(knob.requires[name])}" for name in unmet)
             left_out[knob.name] = f"it acts only under {wants}, which this model's route space lacks"

@@ -45,10 +45,10 @@ class SettingWorth:
 def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
     """Estimates each setting's factor on the latency, the greatest gain first.
 
-    ln(ratio) is taken as a sum of one effect per setting, with normal prior N(0, 0.15^2); the estimates are the
-    posterior of that Bayesian linear regression (Bishop, Pattern Recognition and Machine Learning, section 3.3).
-    The noise of a row is that of its timing plus what the additive model does not explain, which is estimated
-    from the residuals: over several models it is mostly how differently they respond.
+    ln(ratio) is taken as a sum of one effect per setting, with normal prior N(0, 0.15^2); the estimates are
+    the posterior of that Bayesian linear regression (Bishop, Pattern Recognition and Machine Learning, sec.
+    3.3). The noise of a row is that of its timing plus what the additive model does not explain, which is
+    estimated from the residuals: over several models it is mostly how differently they respond.
     """
     rows = [row for row in measurements if row.ok and row.ratio and not row.route.is_default]
     settings = sorted({setting for row in rows for setting in row.route.items()})
@@ -76,7 +76,7 @@ def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
 
 
 def _fit(design: Array, target: Array, noise: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of the effects; the unexplained variance is found by fixed-point iteration."""
+    """Mean and standard deviation of the effects; the unexplained variance is found by iteration."""
     unexplained = MODEL_STD
     for _ in range(10):
         weighted = design / (noise**2 + unexplained**2)[:, None]

@@ -150,7 +150,7 @@ def _measure_statistics(model: onnx.ModelProto) -> None:
     One run in training mode gives them all; without this, deep residual sums grow out of hand.
     """
     import onnx
-    import onnxruntime  # type: ignore[import-untyped]
+    import onnxruntime
     from onnx import numpy_helper
 
     probe = onnx.ModelProto()

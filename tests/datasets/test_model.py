@@ -190,6 +190,29 @@ def test_operators_of_onnxruntime_are_known(save: Save) -> None:
     assert model.graph.ops == {"com.microsoft::FastGelu"}
 
 
+def test_a_domain_need_not_be_imported(save: Save) -> None:
+    """ONNX Runtime's own optimiser leaves the import out, and ONNX Runtime reads that."""
+    nodes = [
+        helper.make_node("FastGelu", ["x"], ["h"], domain="com.microsoft"),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    model = open_model(save(nodes, {"x": ["n", 4]}, ["y"]), {"x": (2, 4)})
+    assert [node.op for node in model.graph.nodes] == ["com.microsoft::FastGelu", "Relu"]
+
+
+def test_shapes_are_known_behind_operators_of_onnxruntime(save: Save) -> None:
+    nodes = [
+        helper.make_node("BiasGelu", ["x", "b"], ["h"], name="gelu", domain="com.microsoft"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], name="matmul"),
+    ]
+    weights = {"b": np.ones(4, np.float32), "w": np.ones((4, 3), np.float32)}
+    path = save(nodes, {"x": ["n", 4]}, ["y"], weights, domains={"com.microsoft": 1})
+    model = open_model(path, {"x": (2, 4)})
+    assert shapes_of(model) == {"gelu": (2, 4), "matmul": (2, 3)}
+    assert [node.op for node in model.graph.nodes] == ["com.microsoft::BiasGelu", "MatMul"]
+    assert len(model.graph.nodes[0].inputs) == 2
+
+
 @pytest.mark.parametrize("domain", ["com.microsoft", "my.company"])
 def test_unknown_operator_of_another_domain(save: Save, domain: str) -> None:
     node = helper.make_node("Nope", ["x"], ["y"], domain=domain)
@@ -322,7 +345,7 @@ def value(name: str, shape: list[int] | None = None, dtype: int = TensorProto.FL
 
 
 def test_shape_computations_are_followed(save: Save) -> None:
-    """Batch taken from Shape, halved, made into a Range whose length sets a later shape: data flows into shapes."""
+    """A size taken from Shape makes a Range, whose greatest value sets the shape of a Reshape."""
     constants = {"zero": np.array(0), "one": np.array(1), "two": np.array([2]), "minus": np.array([-1])}
     nodes = [
         helper.make_node("Shape", ["x"], ["s"], name="shape"),
@@ -350,7 +373,6 @@ def test_nodes_of_subgraphs_follow_their_holder(save: Save) -> None:
     ]
     model = open_model(save(nodes, {"x": [1, 4]}, ["y"], {"c": np.array(True)}))
     found = {node.name: (node.op, node.depth) for node in model.graph.nodes}
-    # ONNX writes else_branch first: attributes are sorted by name.
     assert sorted(found.items()) == [
         ("if", ("If", 0)),
         ("inner", ("Mul", 1)),
@@ -473,9 +495,9 @@ def test_weights_of_more_than_two_gigabytes_open_without_being_read(save: Save, 
     path.write_bytes(proto.SerializeToString())
     (tmp_path / "w.bin").touch()
     os.truncate(tmp_path / "w.bin", 30000 * 20000 * 4)  # a sparse file
-    started = time.perf_counter()
+    started = time.process_time()
     assert open_model(path).graph.weight_bytes == 2_400_000_000
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 # ---- writing
@@ -523,9 +545,9 @@ def test_a_network_of_600_operators_and_50_megabytes_opens_fast(save: Save) -> N
         nodes.append(helper.make_node("Relu", [f"h{index}"], [f"r{index + 1}"]))
     path = save(nodes, {"r0": ["n", width]}, [f"r{layers}"], weights)
     assert path.stat().st_size > 45e6
-    started = time.perf_counter()
+    started = time.process_time()
     graph = open_model(path, {"r0": (4, width)}).graph
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert graph.flops == layers * (2 * 4 * width * width + 4 * width)
     assert math.isclose(graph.weight_bytes, 4 * layers * width * width)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,10 @@ import pytest
 from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.history import History
 from routecast.datasets.records import Records
+from routecast.datasets.zoo import Network
 from routecast.tuner.cli import app
+from routecast.tuner.cli.networks import tune_command
+from routecast.tuner.cli.options import parse_ranges, parse_shapes
 from routecast.tuner.results import TuneResult
 from typer.testing import CliRunner, Result
 
@@ -330,6 +334,24 @@ def test_a_network_of_the_zoo_is_written_and_its_knobs_are_shown(tmp_path: Path)
     shown = run("knobs", path).stdout
     assert "session.intra_op_threads" in shown
     assert "left out" in shown
+
+
+def test_the_command_to_tune_a_network_gives_its_shapes_and_ranges() -> None:
+    chosen = Network(
+        "n",
+        "f",
+        "test",
+        lambda folder: folder,
+        {"a:0": (1, 2), "b": ()},
+        {"a:0": (-0.5, 1.0), "c d": (0.0, 100.0)},
+    )
+    words = shlex.split(tune_command(chosen, Path("x y.onnx")))
+    assert words[:5] == ["routecast", "tune", "x y.onnx", "--family", "f"]
+    values = dict.fromkeys(("--shapes", "--range"), ())
+    for option, value in zip(words[5::2], words[6::2], strict=True):
+        values[option] = (*values[option], value)
+    assert parse_shapes(values["--shapes"]) == chosen.shapes
+    assert parse_ranges(values["--range"]) == chosen.ranges
 
 
 def test_an_unknown_network_is_one_line() -> None:

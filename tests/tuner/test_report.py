@@ -158,7 +158,7 @@ def test_figures_are_the_same_every_time(result: TuneResult, tmp_path: Path) -> 
 
 
 def test_a_comparison_of_several_models(result: TuneResult, tmp_path: Path) -> None:
-    from routecast.tuner.compare import summarise
+    from routecast.tuner.comparison import summarise
 
     (model,) = compare_result(result).models
     models = [replace(model, model=f"toy {number}") for number in range(3)]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy.typing as npt
+
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError
 from routecast.datasets.measurement import LocalTime
@@ -95,9 +96,6 @@ class Executable(ABC):
     @abstractmethod
     def time(self, repeats: int) -> float:
         """Median latency in ms of ``repeats`` back-to-back inferences of the prepared inputs, no warm-up."""
-
-    def settle(self) -> None:  # noqa: B027  most backends have nothing to wait for
-        """Returns once this executable, left alone, no longer takes time from others that are timed beside it."""
 
     @abstractmethod
     def profile(self, repeats: int, nodes: Mapping[str, int] | None = None) -> list[LocalTime]:

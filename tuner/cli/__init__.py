@@ -14,7 +14,7 @@ from routecast.tuner.cli.errors import GuardedGroup
 app = typer.Typer(
     name="routecast",
     cls=GuardedGroup,
-    help="Predicts which build route makes a neural network fastest, measures the best few, learns from them.",
+    help="Predicts which build route makes a neural network fastest, measures the best and learns from them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -9,7 +9,7 @@ import typer
 from routecast.tuner.cli import options
 
 if TYPE_CHECKING:
-    from routecast.tuner.compare import Comparison
+    from routecast.tuner.comparison import Comparison
 
 
 def compare(
@@ -51,7 +51,7 @@ def _show(comparison: Comparison) -> None:
         for name, text in figures(model):
             screen.print(f"{name:<36} {text}", markup=False)
     else:
-        screen.print(models_table(comparison.models))
+        screen.print(models_table(comparison.models, screen.width))
         scores = comparison.overall
         screen.print(
             f"{scores.routes} routes: median error of the ratio {percent(scores.ratio_error)}, "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from routecast.tuner.cli import options
+
+if TYPE_CHECKING:
+    from routecast.datasets.zoo import Network
 
 app = typer.Typer(
     help="The zoo: networks to collect history on, or to try things with.", no_args_is_help=True
@@ -55,7 +59,18 @@ def write(
     target = output or Path(f"{name}.onnx")
     if target.exists():
         raise UsageError(f"{target} exists: name another file with --output")
+    chosen = network(name)
     with tempfile.TemporaryDirectory(prefix="routecast-") as folder:
-        made = network(name).make(Path(folder))
-        shutil.copyfile(made, target)
-    typer.echo(str(target))
+        shutil.copyfile(chosen.make(Path(folder)), target)
+    typer.echo(f"{target} written; tune it with")
+    typer.echo(f"  {tune_command(chosen, target)}")
+
+
+def tune_command(network: Network, path: Path) -> str:
+    """The command that tunes a network of the zoo, with the shapes and ranges that it needs."""
+    words = ["routecast", "tune", str(path), "--family", network.family]
+    for name, shape in network.shapes.items():
+        words += ["--shapes", f"{name}:{'x'.join(map(str, shape))}"]
+    for name, (low, high) in network.ranges.items():
+        words += ["--range", f"{name}:{low:g}:{high:g}"]
+    return shlex.join(words)

@@ -38,7 +38,9 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    made = Table(
+        title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True
+    )
     for column in columns:
         wraps = column in text
         width = _NARROWEST_TEXT if wraps else None

@@ -23,7 +23,7 @@ def predict(
     """Rank routes of MODEL by predicted latency, with intervals. Nothing is built or run."""
     from routecast.tuner.cli.output import console, print_json
     from routecast.tuner.cli.tables import predictions_table
-    from routecast.tuner.predict import predict as rank
+    from routecast.tuner.ranking import predict as rank
 
     ranking = rank(
         model,

@@ -10,25 +10,28 @@ from routecast.tuner.cli.output import table
 if TYPE_CHECKING:
     from rich.table import Table
     from routecast.datasets.route import Route
-    from routecast.tuner.compare import ModelComparison, Pair
+    from routecast.tuner.comparison import ModelComparison, Pair
     from routecast.tuner.results import RoutePrediction
 
 
 _NARROW = 110
+_NARROW_COLUMNS = (0, 2, 4, 6, 7, 8, 9)
 
 
-def routes_table(model: ModelComparison, width: int, winner: Route | None = None) -> Table:
-    """Predicted against measured latency of each route, the winner marked; narrow screens get two lines a route."""
-    columns = ("route", "status", "predicted", "measured", "loss")
-    rows = [_pair_row(pair, " " if width >= _NARROW else "\n", winner) for pair in model.pairs]
+def routes_table(
+    model: ModelComparison, width: int, winner: Route | None = None, metric: str = "cos"
+) -> Table:
+    """Predicted against measured latency of each route, the winner marked; narrow screens get two lines."""
+    columns = ("route", "status", "predicted", "measured", f"{metric} loss")
+    rows = [_pair_row(pair, " " if width >= _NARROW else "\n", winner, metric) for pair in model.pairs]
     title = f"{model.model}: latency in ms and relative to the default route"
     return table(columns, rows, title=title, text=("route",))
 
 
-def _pair_row(pair: Pair, separator: str, winner: Route | None) -> Sequence[str]:
+def _pair_row(pair: Pair, separator: str, winner: Route | None, metric: str) -> Sequence[str]:
     measured, prediction = pair.measurement, pair.prediction
     mark = "* " if winner is not None and measured.route == winner else ""
-    losses = "\n".join(f"{metric} {loss:.0e}" for metric, loss in measured.accuracy.items())
+    loss = measured.accuracy.get(metric)
     predicted = "-"
     if prediction is not None:
         interval = ratio(prediction.ratio, prediction.ratio_low, prediction.ratio_high)
@@ -37,7 +40,7 @@ def _pair_row(pair: Pair, separator: str, winner: Route | None) -> Sequence[str]
     if measured.ratio is not None:
         interval = ratio(measured.ratio, measured.ratio_low, measured.ratio_high)
         found = f"{number(measured.latency_ms, 3)} ms{separator}{interval}"
-    return mark + measured.route.label(), measured.status.replace("_", " "), predicted, found, losses or "-"
+    return mark + measured.route.label(), measured.status.replace("_", " "), predicted, found, number(loss, 2)
 
 
 def predictions_table(predictions: Sequence[RoutePrediction], title: str) -> Table:
@@ -55,22 +58,19 @@ def predictions_table(predictions: Sequence[RoutePrediction], title: str) -> Tab
     return table(("#", "route", "ratio", "ms", "may fail"), rows, title=title, text=("route",))
 
 
-def models_table(models: Sequence[ModelComparison]) -> Table:
-    """How good the predictions of each model were, and what each way of choosing lost."""
-    columns = (
-        "model",
-        "family",
-        "routes",
-        "failed",
-        "ratio\nerror",
-        "ms\nerror",
-        "Spear-\nman",
-        "cover-\nage",
-        "pruning\nloss",
-        "selection\nloss",
-        "first\nchoice",
+def models_table(models: Sequence[ModelComparison], width: int) -> Table:
+    """How good predictions were of each model, and what each way of choosing lost; less on narrow screens."""
+    found = (
+        "ratio error",
+        "ms error",
+        "Spear- man",
+        "cover- age",
+        "pruning loss",
+        "select. loss",
+        "1st choice",
         "gap",
     )
+    columns = ("model", "family", "routes", "failed", *(name.replace(" ", "\n") for name in found))
     rows = [
         (
             model.model,
@@ -81,7 +81,12 @@ def models_table(models: Sequence[ModelComparison]) -> Table:
         )
         for model in models
     ]
-    return table(columns, rows, text=("model", "family"))
+    shown = range(len(columns)) if width >= _NARROW else _NARROW_COLUMNS
+    return table(
+        [columns[index] for index in shown],
+        [[row[index] for index in shown] for row in rows],
+        text=("model", "family"),
+    )
 
 
 def figures(model: ModelComparison) -> list[tuple[str, str]]:

@@ -2,6 +2,104 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-def train() -> None:
-    """Train a cost model from a history."""
+import typer
+from routecast.tuner.cli import options
+from routecast.tuner.cli.errors import say_if_interrupted
+
+if TYPE_CHECKING:
+    from routecast.training import TrainConfig, TrainOutcome
+
+# Shown of each predictor: title, name of the figure, whether it is a share.
+_FIGURES = (
+    ("Spearman", "spearman", False),
+    ("pairs right", "pairwise_accuracy", True),
+    ("regret@8", "regret_at_8", True),
+    ("ratio error", "ratio_mape", True),
+    ("coverage", "coverage", True),
+)
+
+
+def train(
+    context: typer.Context,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HISTORY]",
+            help="A history: file, URL, Parquet folder, journal, or builtin.",
+            show_default="$ROUTECAST_HISTORY or the user's own",
+        ),
+    ] = None,
+    *,
+    builtin: Annotated[bool, typer.Option(help="Learn from the shipped history as well.")] = True,
+    members: Annotated[int | None, typer.Option(min=1, help="Networks in the ensemble.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the history.")] = None,
+    seed: options.SeedOption = 0,
+    track: Annotated[
+        bool, typer.Option(help="Record the run in MLflow, register the model, promote it when it is better.")
+    ] = True,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save the cost model here as well.")
+    ] = None,
+    json: options.JsonOption = False,
+) -> None:
+    """Train a cost model from a history; it becomes the champion when it beats the champion of today."""
+    from routecast.training import TrainConfig
+    from routecast.training import train as run
+    from routecast.tuner.cli.output import console, print_json
+    from routecast.tuner.sources import read_records
+    from routecast.tuner.train_progress import TrainProgress
+
+    say_if_interrupted(context, "the training run was not finished; the champion is unchanged")
+    records = None if source is None else read_records(source)
+    observer = TrainProgress(console(err=True))
+    try:
+        outcome = run(
+            records,
+            config=_config(TrainConfig(seed=seed), members, epochs),
+            builtin=builtin,
+            track=track,
+            output=output,
+            observer=observer,
+        )
+    finally:
+        observer.close()
+    if json:
+        print_json({**vars(outcome), "evaluation": outcome.evaluation.to_json()})
+    else:
+        _show(outcome)
+
+
+def _config(config: TrainConfig, members: int | None, epochs: int | None) -> TrainConfig:
+    given = {"members": members, "epochs": epochs}
+    return replace(config, **{name: value for name, value in given.items() if value is not None})
+
+
+def _show(outcome: TrainOutcome) -> None:
+    from routecast.tuner.cli.output import console, table
+    from routecast.tuner.cli.tables import number, percent
+
+    screen = console()
+    rows = [
+        (
+            name,
+            *(
+                percent(found.get(figure)) if share else number(found.get(figure), 3)
+                for _, figure, share in _FIGURES
+            ),
+        )
+        for name, found in outcome.evaluation.figures.items()
+    ]
+    evaluation = outcome.evaluation
+    title = f"Held-out families: {evaluation.routes} routes of {evaluation.models} models"
+    screen.print(
+        table(("predictor", *(name for name, _, _ in _FIGURES)), rows, title=title, text=("predictor",))
+    )
+    lines = [("cost model", str(outcome.model_path)), ("verdict", outcome.reason)]
+    if outcome.run_id:
+        lines.append(("MLflow", f"run {outcome.run_id}, version {outcome.version}"))
+    for name, text in lines:
+        screen.print(f"{name:<12} {text}", markup=False, soft_wrap=True)

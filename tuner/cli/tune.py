@@ -123,10 +123,10 @@ def tune(
     if json:
         print_json(result.to_json())
     else:
-        show(result)
+        show(result, metric)
 
 
-def show(result: TuneResult) -> None:
+def show(result: TuneResult, metric: str) -> None:
     """Prints predicted against measured, the winner, and where everything is."""
     from routecast.tuner.cli.output import console
     from routecast.tuner.cli.tables import routes_table
@@ -134,7 +134,7 @@ def show(result: TuneResult) -> None:
 
     screen = console()
     for model in compare_result(result).models:
-        screen.print(routes_table(model, screen.width, result.winner))
+        screen.print(routes_table(model, screen.width, result.winner, metric))
     for warning in result.warnings:
         screen.print(f"note: {warning}", markup=False)
     lines = [

@@ -13,8 +13,9 @@ _PRODUCTS = ("MatMul", "Gemm")
 def exclusion_values(facts: GraphFacts) -> tuple[str, ...]:
     """The exclusions that differ from each other on a graph.
 
-    ``none``; ``first_last``: the first and last operator with weights; ``only_weighted``: all but Conv, ConvTranspose,
-    MatMul and Gemm with weights; ``only_conv`` and ``only_matmul``: all but these; ``no_depthwise``: grouped Convs.
+    ``none``; ``first_last``: the first and last operator with weights; ``only_weighted``: all but Conv,
+    ConvTranspose, MatMul and Gemm with weights; ``only_conv``, ``only_matmul``: all but these;
+    ``no_depthwise``: grouped Convs.
     """
     values = ["none"]
     if len(facts.weighted()) > 2:

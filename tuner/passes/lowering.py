@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from onnx import ModelProto, inliner
+from onnx import ModelProto, helper, inliner, shape_inference
 
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Knob, Route, RouteSpace
@@ -46,11 +46,24 @@ class Lowering(GraphPass):
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
         """Replaces the operators and folds what became constant."""
         ops = [op for name, op in _KNOBS.items() if context.route.get(name) == LOWERED]
+        model = _typed(model)
         lowered = inliner.inline_selected_functions(model, [("", op) for op in ops], False, True)
         left = {node.op_type for node in lowered.graph.node} & set(ops)
         if left:
             raise PassFailed(f"no function body for {', '.join(sorted(left))} at this model's opset")
         return fold(lowered)
+
+
+def _typed(model: ModelProto) -> ModelProto:
+    """The model with the type of every tensor written down, weights among them: the inliner asks for them."""
+    typed = shape_inference.infer_shapes(model)
+    known = {value.name for value in (*typed.graph.input, *typed.graph.value_info)}
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in typed.graph.initializer
+        if tensor.name not in known
+    )
+    return typed
 
 
 def fold(model: ModelProto) -> ModelProto:

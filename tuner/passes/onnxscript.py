@@ -14,12 +14,12 @@ _KNOB = "pass.onnxscript"
 
 
 class OnnxScript(GraphPass):
-    """onnxscript (https://github.com/microsoft/onnxscript): its optimiser, rewriter and ONNX Runtime fusions."""
+    """onnxscript (https://github.com/microsoft/onnxscript): optimiser, rewriter and ONNX Runtime fusions."""
 
     name: ClassVar[str] = "onnxscript"
 
     def space(self, graph: Graph) -> RouteSpace:
-        """Off, ``fold`` (constants), ``rewrite`` (that and its default rules) or ``fuse`` (that and attention fusions)."""
+        """Off, ``fold`` constants, also ``rewrite`` by the default rules, or also ``fuse`` attention."""
         values = ["off", "fold", "rewrite"]
         if {"Softmax", "MatMul"} <= graph.ops or "Attention" in graph.ops:
             values.append("fuse")

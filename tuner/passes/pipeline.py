@@ -67,7 +67,7 @@ def _check(model: ModelProto, inputs: set[str], outputs: list[str], name: str) -
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what the libraries print, log and warn away from the user: a route's outcome says all there is to say."""
+    """Keeps what the libraries print, log and warn from the user: a route's outcome says all there is."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

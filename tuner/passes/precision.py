@@ -9,6 +9,7 @@ from onnx import ModelProto
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
+from routecast.tuner.passes.constants import lift_constants
 from routecast.tuner.passes.exclusions import exclusion_values, nodes_excluded
 from routecast.tuner.patterns import GraphFacts
 
@@ -23,8 +24,8 @@ _STATIC_DETAILS = ("precision.calibration", "precision.activation_type")
 class Precision(GraphPass):
     """Quantises weights and activations with ONNX Runtime's quantiser.
 
-    ``dynamic_int8`` finds the range of each activation during inference, ``static_int8`` beforehand, on the user's input
-    sets, and marks it in the graph with QuantizeLinear and DequantizeLinear.
+    ``dynamic_int8`` finds the range of each activation during inference, ``static_int8`` beforehand, on the
+    user's input sets, and marks it in the graph with QuantizeLinear and DequantizeLinear.
     """
 
     name: ClassVar[str] = "precision"
@@ -32,7 +33,7 @@ class Precision(GraphPass):
     def space(self, graph: Graph) -> RouteSpace:
         """The policy, what to leave in floating point, and how to choose the integers."""
         facts = GraphFacts(graph)
-        weighted = [node for node in facts.weighted() if graph.tensors[node.inputs[1]].dtype in ("float32", "")]
+        weighted = [node for node in facts.weighted() if graph.tensors[node.inputs[1]].dtype == "float32"]
         if not weighted and not facts.has("LSTM"):
             reason = "the graph has no float32 weights of Conv, MatMul, Gemm or LSTM to quantise"
             return RouteSpace((), dict.fromkeys((_POLICY, *_DETAILS, *_STATIC_DETAILS), reason))
@@ -54,6 +55,7 @@ class Precision(GraphPass):
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
         """Quantises a model as the route says."""
         route = context.route
+        lift_constants(model)
         per_channel = route.get("precision.per_channel", "off") == "on"
         exclude = route.get("precision.exclude", "none")
         if route[_POLICY] == _DYNAMIC:
@@ -82,8 +84,9 @@ def _policy(*policies: str) -> Knob:
 
 def _per_channel(*policies: str) -> Knob:
     return Knob(
-        _DETAILS[1], ("off", "on"), "off", "one scale per output channel of a weight instead of one per weight",
-        stage="build", changes_numerics=True, requires={_POLICY: policies},
+        _DETAILS[1], ("off", "on"), "off",
+        "one scale per output channel of a weight instead of one per weight", stage="build",
+        changes_numerics=True, requires={_POLICY: policies},
     )  # fmt: skip
 
 
@@ -95,6 +98,7 @@ def _static_knobs() -> tuple[Knob, Knob]:
             "how the range of an activation follows from the values seen", "build", True, requires,
         ),
         Knob(
-            _STATIC_DETAILS[1], ("uint8", "int8"), "uint8", "integer type of activations", "build", True, requires,
+            _STATIC_DETAILS[1], ("uint8", "int8"), "uint8",
+            "integer type of activations", "build", True, requires,
         ),
     )  # fmt: skip

@@ -77,12 +77,11 @@ class Raising(GraphPass):
 def _rules() -> dict[tuple[str, str], Any]:
     """The rewrite rules by knob and value; made once, since building them costs more than applying them."""
     from onnxscript.rewriter import pattern
-    from onnxscript.rewriter.rules.fusion import _layer_norm
 
     attention = _attention_rules()
     return {
         (_GELU, RAISED): pattern.RewriteRuleSet(_gelu_rules(), commute=True),
-        (_NORM, RAISED): _layer_norm.layer_normalization_ruleset,
+        (_NORM, RAISED): pattern.RewriteRuleSet(_norm_rules()),
         (_ATTENTION, RAISED): pattern.RewriteRuleSet([attention[RAISED]]),
         (_ATTENTION, PLAIN): pattern.RewriteRuleSet([attention[PLAIN]]),
     }
@@ -106,8 +105,37 @@ def _gelu_rules() -> list[Any]:
     return [pattern.RewriteRule(each, gelu) for each in patterns]
 
 
+def _norm_rules() -> list[Any]:
+    """onnxscript's rules, with the attribute keepdims also where it is left at its default."""
+    from onnxscript.rewriter import pattern
+    from onnxscript.rewriter.rules.fusion._layer_norm import LayerNormBiasFusion, LayerNormFusion
+
+    class Norm(LayerNormFusion):  # type: ignore[misc]
+        """Ends in LayerNormalization over the last axis."""
+
+        def pattern(self, op: Any, x: Any, scale: Any, epsilon: Any) -> Any:
+            """(x - mean) / sqrt(variance + epsilon) * scale."""
+            mean = op.ReduceMean(x, [-1], _allow_other_attributes=True, _outputs=["mean"])
+            deviation = op.Sub(x, mean)
+            squared = pattern.OrValue([op.Mul(deviation, deviation), op.Pow(deviation, 2)])
+            variance = op.ReduceMean(squared, [-1], _allow_other_attributes=True)
+            root = op.Sqrt(op.Add(variance, epsilon))
+            normalised = pattern.OrValue([op.Mul(deviation, op.Reciprocal(root)), op.Div(deviation, root)])
+            return op.Mul(normalised, scale)
+
+        def check(self, context: Any, x: Any, epsilon: Any, mean: Any, **bindings: Any) -> Any:
+            """Types, a constant epsilon, and axes that stay."""
+            keepdims = mean.producer().attributes.get("keepdims")
+            if keepdims is not None and keepdims.as_int() != 1:
+                return pattern.MatchResult().fail("the mean drops its axis")
+            return super().check(context, x=x, epsilon=epsilon, **bindings)
+
+    return [Norm.rule(), LayerNormBiasFusion.rule()]
+
+
 def _attention_rules() -> dict[str, Any]:
     """softmax(scale * Q K^T + mask) V, however the scale is spread over Q, K and their product."""
+    from onnxscript.rewriter import pattern
     from onnxscript.rewriter.ort_fusions.sdpa import SDPA
 
     class Raise(SDPA):  # type: ignore[misc]
@@ -122,6 +150,12 @@ def _attention_rules() -> dict[str, Any]:
 
     class Plain(SDPA):  # type: ignore[misc]
         """Ends in MatMul, one scale, Softmax, MatMul."""
+
+        def check(self, context: Any, query_scaling: str, key_scaling: str, **bindings: Any) -> Any:
+            """Only where a scale stands before the product: what it ends in would match for ever otherwise."""
+            if query_scaling == key_scaling == "None":
+                return pattern.MatchResult().fail("the scale stands after the product already")
+            return super().check(context, query_scaling=query_scaling, key_scaling=key_scaling, **bindings)
 
         def rewrite(self, op: Any, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
             """The product scaled once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Knob, Route, RouteSpace
@@ -12,6 +12,7 @@ from routecast.tuner.passes.base import GraphPass, PassContext
 from routecast.tuner.patterns import GraphFacts
 
 _KNOB = "pass.transformers"
+_FUSED_DOMAIN = "com.microsoft"
 
 
 class TransformerFusion(GraphPass):
@@ -20,7 +21,7 @@ class TransformerFusion(GraphPass):
     name: ClassVar[str] = "transformers"
 
     def space(self, graph: Graph) -> RouteSpace:
-        """Off, or the kind of transformer whose fusions are tried; only for graphs with attention or normalisation."""
+        """Off, or the kind of transformer whose fusions are tried; only for graphs with attention."""
         facts = GraphFacts(graph)
         attention = facts.follows("Softmax", "MatMul", hops=2)
         if not attention:
@@ -30,7 +31,7 @@ class TransformerFusion(GraphPass):
             kinds += ["vit", "unet"] if facts.has("InstanceNormalization", "GroupNormalization") else ["vit"]
         if facts.has("Where", "Trilu", "Split"):
             kinds.append("gpt2")
-        help_text = "fuse attention and normalisation with ONNX Runtime's optimiser for this kind of transformer"
+        help_text = "fuse attention and normalisation as ONNX Runtime's optimiser does for this kind of model"
         return RouteSpace((Knob(_KNOB, ("off", *kinds), "off", help=help_text, stage="build"),))
 
     def wanted(self, route: Route) -> bool:
@@ -42,4 +43,6 @@ class TransformerFusion(GraphPass):
         from onnxruntime.transformers.optimizer import optimize_model
 
         fused: ModelProto = optimize_model(model, context.route[_KNOB], opt_level=0, use_gpu=False).model
+        if all(entry.domain != _FUSED_DOMAIN for entry in fused.opset_import):
+            fused.opset_import.append(helper.make_opsetid(_FUSED_DOMAIN, 1))
         return fused

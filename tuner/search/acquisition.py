@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -14,17 +15,34 @@ from routecast.tuner.search.pool import Scores
 Setting = tuple[str, str]
 
 _SCENARIOS = 256
-# How much of a route's surprise it shares with routes of the same settings; the rest is its own.
-_SHARED = 0.85
+# How much of the luck of a route is that of its settings; the rest is its own. What fails, fails almost surely again.
+_SHARED_EFFECT, _SHARED_FAILURE = 0.98, 0.995
+# Of routes that promise the same, the one that changes less is less likely to surprise and easier to understand.
+_PER_SETTING = 0.002
+# A setting ties routes together by its effect and by this share of its uncertainty, and never less than a little.
+_UNCERTAINTY_SHARE, _LEAST_WEIGHT = 0.25, 1e-4
+
+
+@dataclass(frozen=True)
+class Attitude:
+    """How to take what a cost model says.
+
+    Attributes:
+        std_factor: on the predicted standard deviations; above 1 seeks the uncertain.
+        failure_power: of the predicted failure probabilities; below 1 shuns the risky.
+    """
+
+    std_factor: float = 1.0
+    failure_power: float = 1.0
 
 
 def choose_batch(
     scores: Scores,
     count: int,
     best: float,
-    weights: Mapping[Setting, float],
+    alone: Scores,
     rng: np.random.Generator,
-    exploration: float = 1.0,
+    attitude: Attitude = Attitude(),
 ) -> list[Route]:
     """Chooses routes whose best member is expected to improve most on what is known.
 
@@ -37,16 +55,16 @@ def choose_batch(
         scores: the candidates.
         count: how many to choose; fewer come back when there are fewer candidates.
         best: log ratio to improve on.
-        weights: how much sharing a setting ties two routes together; settings not named weigh 1e-3.
+        alone: the same for routes of one setting each: how much that setting decides the fate of routes.
         rng: source of the scenarios.
-        exploration: factor on the predicted standard deviations; above 1 seeks the uncertain.
+        attitude: towards uncertainty and risk.
 
     Returns:
         The chosen routes, the one that adds most first.
     """
     if not scores.routes:
         return []
-    gains = _gains(scores, best, weights, rng, exploration)
+    gains = _gains(scores, best, alone, rng, attitude)
     # Where no scenario improves anything, the better prediction decides.
     tie_break = 1e-6 * (scores.log_ratio + scores.failure)
     reached = np.zeros(gains.shape[1])
@@ -60,21 +78,27 @@ def choose_batch(
     return [scores.routes[index] for index in chosen]
 
 
-def _gains(
-    scores: Scores, best: float, weights: Mapping[Setting, float], rng: np.random.Generator, exploration: float
-) -> Array:
+def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator, attitude: Attitude) -> Array:
     """Improvement of R candidates on ``best`` in S scenarios, 0 where they fail or do not improve, shape (R, S)."""
-    settings = _settings_matrix(scores.routes, weights)
-    luck = _shared_luck(settings, rng)
-    log_ratio = scores.log_ratio[:, None] + exploration * scores.std[:, None] * luck
+    effect = np.abs(alone.log_ratio) + _UNCERTAINTY_SHARE * alone.std
+    luck = _shared_luck(_settings_matrix(scores.routes, _by_setting(alone.routes, effect)), _SHARED_EFFECT, rng)
+    toll = _PER_SETTING * np.array([len(route) for route in scores.routes])
+    log_ratio = (scores.log_ratio + toll)[:, None] + attitude.std_factor * scores.std[:, None] * luck
     normal = NormalDist()
-    threshold = np.array([normal.inv_cdf(p) for p in np.clip(scores.failure, 1e-6, 1 - 1e-6)])
-    works = _shared_luck(settings, rng) > threshold[:, None]
+    failure = np.clip(scores.failure**attitude.failure_power, 1e-6, 1 - 1e-6)
+    threshold = np.array([normal.inv_cdf(p) for p in failure])
+    risk = _settings_matrix(scores.routes, _by_setting(alone.routes, alone.failure**2))
+    works = _shared_luck(risk, _SHARED_FAILURE, rng) > threshold[:, None]
     return np.asarray(works * np.maximum(best - log_ratio, 0.0))
 
 
+def _by_setting(routes: Sequence[Route], values: Array) -> dict[Setting, float]:
+    """The value of each setting from routes of one setting each."""
+    return {setting: float(value) for route, value in zip(routes, values, strict=True) for setting in route.items()}
+
+
 def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) -> Array:
-    """Rows of unit length, one per route, over the T settings that occur; shape (R, T)."""
+    """Rows of unit length, one per route, whose squares share out to the T settings that occur; shape (R, T)."""
     columns: dict[Setting, int] = {}
     for route in routes:
         for setting in route.items():
@@ -82,19 +106,19 @@ def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) 
     matrix = np.zeros((len(routes), len(columns)))
     for row, route in enumerate(routes):
         for setting in route.items():
-            matrix[row, columns[setting]] = max(weights.get(setting, 0.0), 1e-3)
+            matrix[row, columns[setting]] = max(weights.get(setting, 0.0), _LEAST_WEIGHT) ** 0.5
     return np.asarray(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
 
 
-def _shared_luck(settings: Array, rng: np.random.Generator) -> Array:
-    """Standard normal draws, shape (R, S), correlated as the cosine between the settings of two routes.
+def _shared_luck(settings: Array, share: float, rng: np.random.Generator) -> Array:
+    """Standard normal draws, shape (R, S), correlated as ``share`` times the cosine between the settings of two routes.
 
     Each row holds the same S quantiles of the normal distribution in an order of its own, so that chance does not
     decide between routes whose predictions differ by little.
     """
     shared = settings @ rng.standard_normal((settings.shape[1], _SCENARIOS))
     own = rng.standard_normal((len(settings), _SCENARIOS))
-    order = np.argsort(np.argsort(np.sqrt(_SHARED) * shared + np.sqrt(1 - _SHARED) * own, axis=1), axis=1)
+    order = np.argsort(np.argsort(np.sqrt(share) * shared + np.sqrt(1 - share) * own, axis=1), axis=1)
     normal = NormalDist()
     quantiles = np.array([normal.inv_cdf((place + 0.5) / _SCENARIOS) for place in range(_SCENARIOS)])
     return np.asarray(quantiles[order])

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from routecast.costmodel.base import ModelView
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route, RouteSpace
-from routecast.tuner.search.acquisition import Setting, choose_batch
+from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
 
-# Before the last round a surprise can still be followed up, so the uncertain counts for more.
-_EXPLORING = 1.5
-_EXPLOITING = 1.0
+# Before the last round a surprise can still be followed up, so the uncertain counts for more. And one route tells
+# whether a risky setting works: the next round is soon enough for more of them, so risks count for more as well.
+_EXPLORING = Attitude(std_factor=1.5, failure_power=0.5)
+_EXPLOITING = Attitude(std_factor=1.0, failure_power=1.0)
 _PARENTS = 8
 
 
@@ -79,9 +80,9 @@ class ModelSearch(Strategy):
         parents = [item.route for item in done[:_PARENTS] if item.log_ratio < 0]
         candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
         last = self._builds is not None and self._asked + count >= self._builds
-        exploration = _EXPLOITING if last else _EXPLORING
-        weights = _setting_weights(Scores.of(view, self.space.single_changes()))
-        return choose_batch(candidates, count, self._best_log_ratio, weights, self.rng, exploration)
+        attitude = _EXPLOITING if last else _EXPLORING
+        alone = Scores.of(view, self.space.single_changes())
+        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude)
 
     def _scan(self) -> Iterator[Route]:
         """Single changes of the best route measured and of the default route, the most promising first."""
@@ -98,13 +99,3 @@ class ModelSearch(Strategy):
     def _best_log_ratio(self) -> float:
         """Of the best route known, which is the default route until another beats it."""
         return min(0.0, self.best.log_ratio) if self.best is not None else 0.0
-
-
-def _setting_weights(singles: Scores) -> dict[Setting, float]:
-    """How much each setting decides the fate of a route that holds it: its effect, uncertainty and risk."""
-    importance = abs(singles.log_ratio) + singles.std + singles.failure
-    return {
-        setting: float(weight)
-        for route, weight in zip(singles.routes, importance, strict=True)
-        for setting in route.items()
-    }

@@ -20,7 +20,7 @@ _FAILED = math.log(100.0)
 # Optuna draws at random until this many trials are known. Its own default (10) would make a tune of 8 builds random.
 _STARTUP_TRIALS = 4
 # TPE may propose the same route again and again; after this many draws per route asked for, chance takes over.
-_DRAWS_PER_ROUTE = 50
+_DRAWS_PER_ROUTE = 10
 
 
 class TpeSearch(Strategy):

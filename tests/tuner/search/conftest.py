@@ -83,7 +83,7 @@ class Effects:
 
     effects: dict[tuple[str, str], float]
     failure_of: dict[tuple[str, str], float] = field(default_factory=dict)
-    route_errors: Errors = Errors(0.05, 0.08)
+    route_errors: Errors = Errors(0.1, 0.16)
     default_errors: Errors = Errors(0.5, 0.8)
     backends: frozenset[str] = frozenset(("onnxruntime",))
     build_seconds: float = 1.0

@@ -15,7 +15,7 @@ from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildRequest, Check, one_line
 from routecast.tuner.backends.onnxruntime.environment import cpu_checks, cpu_environment
 from routecast.tuner.backends.onnxruntime.export import export
-from routecast.tuner.backends.onnxruntime.knobs import Machine, quantized_session_knobs, session_space
+from routecast.tuner.backends.onnxruntime.knobs import Machine, session_space
 from routecast.tuner.backends.onnxruntime.sessions import OnnxRuntimeExecutable
 from routecast.tuner.passes.pipeline import run_passes
 from routecast.tuner.passes.registry import get_passes
@@ -41,7 +41,7 @@ class OnnxRuntimeBackend(Backend):
         """Precision, passes, session options and single optimisers that can matter to the model."""
         graph = model.graph
         passes = [graph_pass.space(graph) for graph_pass in reversed(self._passes)]
-        space = join_spaces(*passes, session_space(graph, self._machine), RouteSpace(quantized_session_knobs()))
+        space = join_spaces(*passes, session_space(graph, self._machine))
         return space if allow_numerics else without_numerics(space)
 
     def build(self, request: BuildRequest) -> Artifact:
@@ -64,7 +64,7 @@ class OnnxRuntimeBackend(Backend):
         self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False
     ) -> OnnxRuntimeExecutable:
         """Makes a session with the route's options."""
-        return OnnxRuntimeExecutable(artifact.path, route, profiling=profiling)
+        return OnnxRuntimeExecutable(artifact.path, route, model if profiling else None)
 
     def export(self, artifact: Path, route: Route, folder: Path) -> Path:
         """Writes the model and a loader that sets the route's session options."""

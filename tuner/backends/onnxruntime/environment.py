@@ -19,9 +19,11 @@ from routecast.tuner.patterns import cores
 
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "onnxslim")
 _FLAGS = {
-    "avx2": "avx2", "avx512": "avx512f", "vnni": "avx512_vnni", "avx_vnni": "avx_vnni", "amx_int8": "amx_int8",
-    "bf16": "avx512_bf16", "neon": "asimd", "dotprod": "asimddp", "i8mm": "i8mm", "sve": "sve",
+    "avx2": "avx2", "avx512": "avx512f", "vnni": "avx512_vnni", "avx_vnni": "avx_vnni",
+    "amx_int8": "amx_int8", "bf16": "avx512_bf16",
+    "neon": "asimd", "dotprod": "asimddp", "i8mm": "i8mm", "sve": "sve",
 }  # fmt: skip
+_SESSION = "a session on this processor"
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -92,7 +94,7 @@ def _peak_gflops() -> float:
 
 
 def _best_seconds(work: Callable[[], object], budget: float = 0.05) -> float:
-    times = []
+    times: list[float] = []
     work()
     while len(times) < 3 or sum(times) < budget:
         start = time.perf_counter()
@@ -139,7 +141,9 @@ def cpu_checks() -> list[Check]:
 
 def _package_check(name: str) -> Check:
     installed = _version(name)
-    return Check(name, bool(installed), installed or "not installed", "" if installed else f"pip install {name}")
+    if not installed:
+        return Check(name, False, "not installed", f"pip install {name}")
+    return Check(name, True, installed)
 
 
 def _session_check() -> Check:
@@ -153,6 +157,7 @@ def _session_check() -> Check:
         session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         (result,) = session.run(None, {"x": np.ones(1, np.float32)})
     except Exception as error:  # whatever stops it is the finding
-        return Check("a session on this processor", False, one_line(error), "pip install --force-reinstall onnxruntime")
-    ok = bool(result[0] == -1)
-    return Check("a session on this processor", ok, device_name(), "" if ok else "report this to ONNX Runtime")
+        return Check(_SESSION, False, one_line(error), "pip install --force-reinstall onnxruntime")
+    if result[0] != -1:
+        return Check(_SESSION, False, f"-1 came out as {result[0]}", "report this to ONNX Runtime")
+    return Check(_SESSION, True, device_name())

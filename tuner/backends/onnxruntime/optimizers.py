@@ -1,7 +1,8 @@
 """The single optimisers of ONNX Runtime that a route may switch off, and the graphs on which each can act.
 
-Names and patterns were read off ONNX Runtime 1.32 (its verbose log names each optimiser that runs; saving the optimised
-model shows what each does). Another version ignores a name that it does not know, so one knob lists the names of several.
+Names and patterns were read off ONNX Runtime 1.32: its verbose log names each optimiser that runs, and saving
+the optimised model shows what each does. Names that a version does not know are ignored, so a knob may list
+several.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ _DYNAMIC = {"precision.policy": ("dynamic_int8",)}
 _NO_GEMM = {"optimizer.MatMulAddFusion": ("off",)}
 
 _ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid")
-_NORMALIZED = ("LayerNormalization", "Sqrt")
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,6 @@ def _unfused_normalization(facts: GraphFacts) -> bool:
     return facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and facts.has("Pow", "Mul")
 
 
-def _erf_gelu(facts: GraphFacts) -> bool:
-    return facts.has("Erf") or facts.has("Gelu")
-
-
 OPTIMIZERS: tuple[Optimizer, ...] = (
     Optimizer(
         "ConvBNFusion", ("ConvBNFusion",), _UP_TO_BASIC, _foldable_batch_norm,
@@ -113,7 +109,8 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "ConstantFolding", ("ConstantFolding",), _UP_TO_BASIC, lambda facts: facts.foldable,
-        "an operator of constants alone", "computes operators of constants once, when the model is loaded",
+        "an operator of constants alone",
+        "computes operators of constants once, when the model is loaded",
     ),
     Optimizer(
         "CommonSubexpressionElimination", ("CommonSubexpressionElimination",), _UP_TO_BASIC,
@@ -122,8 +119,10 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "ReshapeFusion", ("ReshapeFusion",), _UP_TO_BASIC,
-        lambda facts: facts.has("Reshape") and (facts.has("Shape", "Concat") or facts.follows("MatMul", "Add")),
-        "a Reshape whose shape is computed or that meets another", "merges Reshapes and the operators of their shapes",
+        lambda facts: facts.has("Reshape")
+        and (facts.has("Shape", "Concat") or facts.follows("MatMul", "Add")),
+        "a Reshape whose shape is computed or that meets another",
+        "merges Reshapes and the operators of their shapes",
     ),
     Optimizer(
         "TransposeOptimizer", ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"), _UP_TO_BASIC,
@@ -168,20 +167,26 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "AttentionFusion", ("AttentionFusion",), _UP_TO_EXTENDED,
-        lambda facts: facts.follows("Softmax", "MatMul") and facts.follows("MatMul", "Add") and _normalizes(facts),
-        "attention between layer normalisations", "merges the steps of attention into one operator", _NO_GEMM,
+        lambda facts: facts.follows("Softmax", "MatMul")
+        and facts.follows("MatMul", "Add")
+        and _normalizes(facts),
+        "attention between layer normalisations",
+        "merges the steps of attention into one operator", _NO_GEMM,
     ),
     Optimizer(
-        "GeluFusion", ("GeluFusion", "GeluFusionL1", "GeluFusionL2"), _UP_TO_EXTENDED, lambda facts: facts.has("Erf"),
+        "GeluFusion", ("GeluFusion", "GeluFusionL1", "GeluFusionL2"), _UP_TO_EXTENDED,
+        lambda facts: facts.has("Erf"),
         "Erf", "merges the steps of a Gelu into one operator",
     ),
     Optimizer(
         "BiasGeluFusion", ("BiasGeluFusion",), _UP_TO_EXTENDED,
-        lambda facts: _erf_gelu(facts) and facts.follows("MatMul", "Add"),
-        "a Gelu and an Add after a MatMul", "merges the bias of a MatMul into the Gelu after it", _NO_GEMM,
+        lambda facts: facts.has("Erf", "Gelu") and facts.follows("MatMul", "Add"),
+        "a Gelu and an Add after a MatMul",
+        "merges the bias of a MatMul into the Gelu after it", _NO_GEMM,
     ),
     Optimizer(
-        "FastGeluFusion", ("FastGeluFusion",), _UP_TO_EXTENDED, lambda facts: facts.follows("Tanh", "Add"),
+        "FastGeluFusion", ("FastGeluFusion",), _UP_TO_EXTENDED,
+        lambda facts: facts.follows("Tanh", "Add"),
         "an Add after a Tanh", "merges the steps of the tanh form of Gelu into one operator",
     ),
     Optimizer(
@@ -190,7 +195,8 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "MatMulScaleFusion", ("MatMulScaleFusion",), _UP_TO_EXTENDED,
-        lambda facts: facts.follows("MatMul", ("Mul", "Div")) or facts.follows(("Mul", "Div"), "MatMul"),
+        lambda facts: facts.follows("MatMul", ("Mul", "Div"))
+        or facts.follows(("Mul", "Div"), "MatMul"),
         "a Mul or Div beside a MatMul", "merges a constant factor into the MatMul beside it",
     ),
     Optimizer(
@@ -211,7 +217,7 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "ConvAddActivationFusion", ("ConvAddActivationFusion",), _LAYOUT,
-        lambda facts: facts.follows("Conv", ("Add", "BatchNormalization")) and facts.follows("Add", _ACTIVATIONS),
+        lambda facts: facts.follows("Conv", "Add", hops=2) and facts.follows("Add", _ACTIVATIONS),
         "an activation after the sum of a Conv and a branch",
         "merges the sum of a Conv and a branch, and the activation after it",
     ),
@@ -225,7 +231,8 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
     Optimizer(
         "QDQSelectorActionTransformer", ("QDQSelectorActionTransformer",), _UP_TO_EXTENDED,
-        lambda facts: True, "", "merges operators between quantise and dequantise into integer operators", _STATIC,
+        lambda facts: True, "",
+        "merges operators between quantise and dequantise into integer operators", _STATIC,
     ),
     Optimizer(
         "QDQPropagationTransformer", ("QDQPropagationTransformer",), _UP_TO_BASIC,
@@ -256,4 +263,5 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     ),
 )  # fmt: skip
 
-DISABLED_NAMES: Mapping[str, tuple[str, ...]] = {optimizer.knob_name: optimizer.names for optimizer in OPTIMIZERS}
+DISABLED_NAMES: Mapping[str, tuple[str, ...]] = {item.knob_name: item.names for item in OPTIMIZERS}
+"""ONNX Runtime's names of the optimisers that a knob switches off, by the knob's name."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from routecast.datasets.measurement import LocalTime
+from routecast.tuner.backends.onnxruntime.origins import Origins
 
 _KERNEL_SUFFIX = "_kernel_time"
 _BODY_OPS = frozenset({"If", "Loop", "Scan"})
@@ -29,32 +28,31 @@ class _Kernel:
         return self.start + self.duration
 
 
-def local_times(trace: str, repeats: int, nodes: Mapping[str, int]) -> list[LocalTime]:
+def local_times(trace: str, repeats: int, origins: Origins) -> list[LocalTime]:
     """Reads a trace.
 
-    The time of an If, Loop or Scan is its own: that of the nodes in its bodies is taken off, since they are reported
-    themselves. A node that runs several times in one inference counts with the sum.
+    The time of an If, Loop or Scan is its own: that of the nodes in its bodies is taken off, since they are
+    reported themselves. A node that runs several times in one inference counts with the sum.
 
     Args:
         trace: text of the trace.
         repeats: how many inferences to use, from the end.
-        nodes: index into ``Graph.nodes`` by node name.
+        origins: finds the node of the original graph that an executed node came from.
 
     Returns:
         One entry per executed node in order of execution: ms per inference, median over the inferences used.
     """
     events = json.loads(trace)
     runs = sorted((event["ts"], event["ts"] + event["dur"]) for event in events if _is_run(event))[-repeats:]
-    kernels = sorted((_kernel(event) for event in events if _is_kernel(event)), key=lambda kernel: kernel.start)
+    kernels = sorted(map(_kernel, filter(_is_kernel, events)), key=lambda kernel: kernel.start)
     totals: dict[tuple[str, str], list[int]] = {}
     for index, (start, end) in enumerate(runs):
         inside = [kernel for kernel in kernels if start <= kernel.start <= end]
         _set_own_times(inside)
         for kernel in inside:
             totals.setdefault((kernel.name, kernel.op), [0] * len(runs))[index] += kernel.own
-    matcher = NodeMatcher(nodes)
     return [
-        LocalTime(name, op, statistics.median(micros) / 1e3, matcher.index(name))
+        LocalTime(name, op, statistics.median(micros) / 1e3, origins.node(name))
         for (name, op), micros in totals.items()
     ]
 
@@ -83,47 +81,3 @@ def _set_own_times(kernels: list[_Kernel]) -> None:
             holders[-1].own = max(0, holders[-1].own - kernel.duration)
         if kernel.op in _BODY_OPS:
             holders.append(kernel)
-
-
-class NodeMatcher:
-    """Finds the node of the original graph that an executed node came from.
-
-    ONNX Runtime's transformers name what they make after what they replace: ``fused /conv1/Conv``,
-    ``/conv1/Conv_nchwc``, ``/conv1/Conv_output_0_QuantizeLinear``, ``/fc/MatMul/MatMulAddFusion``. So the rule is: the
-    very name; else the longest original name that stands in it as a whole (with no letter or digit right before or after);
-    else none. A fused node thus counts for one of the nodes it replaces.
-    """
-
-    def __init__(self, nodes: Mapping[str, int]) -> None:
-        """Takes the index into ``Graph.nodes`` by node name."""
-        self._nodes = {name: index for name, index in nodes.items() if name}
-        # Names are filed under their first word, so that a look-up tries only the few that can match.
-        self._by_word: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(self._nodes, key=len, reverse=True):
-            self._by_word[_first_word(name)].append(name)
-
-    def index(self, layer: str) -> int:
-        """The node's index, -1 when no name matches."""
-        if layer in self._nodes:
-            return self._nodes[layer]
-        words = dict.fromkeys(_WORD.findall(layer))
-        names = [name for word in words for name in self._by_word.get(word, ()) if _stands_in(name, layer)]
-        return self._nodes[max(names, key=len)] if names else -1
-
-
-_WORD = re.compile(r"[A-Za-z0-9]+")
-
-
-def _first_word(name: str) -> str:
-    match = _WORD.search(name)
-    return match.group() if match else ""
-
-
-def _stands_in(name: str, layer: str) -> bool:
-    start = layer.find(name)
-    while start >= 0:
-        before, after = layer[start - 1 : start], layer[start + len(name) : start + len(name) + 1]
-        if not before.isalnum() and not after.isalnum():
-            return True
-        start = layer.find(name, start + 1)
-    return False

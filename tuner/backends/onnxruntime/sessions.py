@@ -10,16 +10,19 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from routecast.datasets.measurement import LocalTime
+from routecast.datasets.model import INLINE_LIMIT
 from routecast.datasets.route import Route
 from routecast.tuner.backends.base import Array, Executable, LoadFailed, one_line
 from routecast.tuner.backends.onnxruntime.optimizers import DISABLED_NAMES
+from routecast.tuner.backends.onnxruntime.origins import Origins, computed_tensors
 from routecast.tuner.backends.onnxruntime.profile import local_times
 
 _ERRORS_ONLY = 3
-_SETTLE_SECONDS, _SETTLE_STEP, _IDLE_SHARE = 0.25, 0.002, 0.2
+_OPTIMIZED = "optimized.onnx"
 
 _LEVELS = {
     "all": "ORT_ENABLE_ALL",
@@ -64,7 +67,7 @@ _COUNTS = {
 
 
 def session_options(route: Route) -> ort.SessionOptions:
-    """ONNX Runtime's session options for a route; what the route does not set stays at ONNX Runtime's default."""
+    """ONNX Runtime's session options for a route; what it does not set stays at ONNX Runtime's default."""
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     for knob, value in route.items():
@@ -95,11 +98,20 @@ def disabled_optimizers(route: Route) -> list[str]:
     ]
 
 
+def _structure(path: Path) -> onnx.ModelProto:
+    return onnx.load(path, load_external_data=False)
+
+
 class OnnxRuntimeExecutable(Executable):
     """A session, and the inputs it is timed with."""
 
-    def __init__(self, path: Path, route: Route, *, profiling: bool = False) -> None:
+    def __init__(self, path: Path, route: Route, model: Path | None = None) -> None:
         """Loads a file.
+
+        Args:
+            path: what was built.
+            route: the route, whose load-time knobs act here.
+            model: the original model, when the session is to be profiled.
 
         Raises:
             LoadFailed: ONNX Runtime refused it; the message is its own first line.
@@ -107,13 +119,19 @@ class OnnxRuntimeExecutable(Executable):
         options = session_options(route)
         self._session: ort.InferenceSession | None = None
         self._profiles: tempfile.TemporaryDirectory[str] | None = None
-        if profiling:
+        self._model = model
+        if model is not None:
             self._profiles = tempfile.TemporaryDirectory(prefix="routecast-profile-")
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
+            if path.stat().st_size < INLINE_LIMIT:  # tells which tensors each executed node computes
+                options.optimized_model_filepath = str(Path(self._profiles.name) / _OPTIMIZED)
         try:
             self._session = ort.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled_optimizers(route)
+                str(path),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=disabled_optimizers(route),
             )
         except Exception as error:  # ONNX Runtime's errors share no base class but Exception
             self.close()
@@ -142,7 +160,7 @@ class OnnxRuntimeExecutable(Executable):
             raise LoadFailed(one_line(error)) from error
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Binds inputs and outputs, which halves what a call from Python costs; only tensors of numbers can be."""
+        """Binds inputs and outputs that are tensors of numbers: it halves what a call from Python costs."""
         session, feeds = self._open, self._feeds(inputs)
         values = (*session.get_inputs(), *session.get_outputs())
         if any(not value.type.startswith("tensor(") or value.type == "tensor(string)" for value in values):
@@ -173,24 +191,17 @@ class OnnxRuntimeExecutable(Executable):
             raise LoadFailed(one_line(error)) from error
         return statistics.median(times) / 1e6
 
-    def settle(self) -> None:
-        """Waits while the session's idle threads spin, which they do for tens of ms after an inference."""
-        deadline = time.perf_counter() + _SETTLE_SECONDS
-        while time.perf_counter() < deadline:
-            start, used = time.perf_counter(), time.process_time()
-            time.sleep(_SETTLE_STEP)
-            if time.process_time() - used < _IDLE_SHARE * (time.perf_counter() - start):
-                return
-
     def profile(self, repeats: int, nodes: Mapping[str, int] | None = None) -> list[LocalTime]:
         """Local time per node from ONNX Runtime's own profiler; it can be taken once per executable."""
-        if self._profiles is None:
-            raise LoadFailed("this session cannot be profiled: load it with profiling=True, and profile it once")
+        if self._profiles is None or self._model is None:
+            raise LoadFailed("a session is profiled once, and only when it was loaded with profiling=True")
         self.time(1 + repeats)
         text = Path(self._open.end_profiling()).read_text(encoding="utf-8")
+        optimized = Path(self._profiles.name) / _OPTIMIZED
+        executed = computed_tensors(_structure(optimized)) if optimized.exists() else {}
         self._profiles.cleanup()
         self._profiles = None
-        return local_times(text, repeats, nodes or {})
+        return local_times(text, repeats, Origins(_structure(self._model), nodes or {}, executed))
 
     def close(self) -> None:
         """Frees the session and what its profiler wrote."""

@@ -16,7 +16,7 @@ from routecast.datasets.history import History
 from routecast.datasets.measurement import Measurement, Purpose, Status
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
-from routecast.tuner.compare import Pair, compare_model, score
+from routecast.tuner.comparison import Pair, compare_model, score
 from routecast.tuner.results import RoutePrediction, TuneResult
 from routecast.tuner.sources import SEEN, compare, compare_records, compare_result, is_result
 

@@ -44,7 +44,7 @@ class Scores:
         routes: number of routes that were predicted and then measured ok, the default route not counted.
         ratio_error: median of abs(predicted ratio / measured ratio - 1).
         latency_error: the same of the latency in ms.
-        spearman: rank correlation of predicted and measured ratio within a model; the mean over several models.
+        spearman: rank correlation of predicted and measured ratio within a model; their mean over several.
         coverage: share of measured ratios that lie in their predicted interval.
     """
 
@@ -121,7 +121,7 @@ def compare_model(pairs: Iterable[Pair], notes: Sequence[str] = ()) -> ModelComp
     """Compares what was predicted with what was measured of one model in one environment.
 
     Args:
-        pairs: at least one; of a route that was measured several times, the confirming or else the last counts.
+        pairs: at least one; of a route measured several times, the confirming or else the last one counts.
         notes: carried into the result.
     """
     kept = _one_per_route(pairs)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from routecast.costmodel.adaptation import (
+    RHO,
+    RatioEvidence,
+    correct_failures,
+    correct_ratios,
+    token_failures,
+)
+from routecast.datasets.route import Route
+
+A, B, C = ("a", "1"), ("b", "1"), ("c", "1")
+VARIANCE = {A: 0.04, B: 0.01, C: 0.01}
+
+
+def evidence(routes: list[Route], error: list[float], noise: float = 0.01, std: float = 0.2) -> RatioEvidence:
+    tokens = dict.fromkeys(token for route in routes for token in route.items())
+    return RatioEvidence(
+        tuple(routes),
+        np.array(error),
+        np.full(len(routes), noise),
+        np.full(len(routes), std),
+        {token: VARIANCE[token] for token in tokens},
+    )
+
+
+def total(routes: list[Route]) -> np.ndarray:
+    return np.array([sum(VARIANCE[token] for token in route.items()) for route in routes])
+
+
+def test_matches_the_formula_written_out() -> None:
+    known, asked = [Route([A]), Route([A, B])], [Route([A]), Route([B]), Route([A, C]), Route([C])]
+    std = np.array([0.2, 0.1, 0.3, 0.2])
+    found = evidence(known, [0.5, -0.1])
+
+    def covariance(left: Route, right: Route, first: float, second: float) -> float:
+        shared = sum(VARIANCE[token] for token in left.items() if token in right.items())
+        cosine = shared / np.sqrt(total([left])[0] * total([right])[0])
+        return float(first * second * ((1 - RHO) * cosine + RHO * (left == right)))
+
+    prior = np.array([[covariance(x, y, 0.2, 0.2) for y in known] for x in known]) + 1e-4 * np.eye(2)
+    cross = np.array([[covariance(x, y, s, 0.2) for y in known] for x, s in zip(asked, std, strict=True)])
+    shift, left = correct_ratios(found, asked, std, total(asked))
+    assert shift == pytest.approx(cross @ np.linalg.solve(prior, found.error))
+    assert left == pytest.approx(np.sqrt(std**2 - np.diag(cross @ np.linalg.solve(prior, cross.T))))
+
+
+def test_measured_route_becomes_what_was_measured() -> None:
+    routes = [Route([A, B]), Route([A]), Route([C])]
+    shift, std = correct_ratios(evidence(routes[:1], [0.3]), routes, np.full(3, 0.2), total(routes))
+    assert shift[0] == pytest.approx(0.3, rel=0.01)
+    assert std[0] < 0.011
+    assert 0.1 < shift[1] < 0.3
+    assert std[0] < std[1] < 0.2
+    assert shift[2] == 0
+    assert std[2] == pytest.approx(0.2)
+
+
+def test_setting_with_the_larger_uncertainty_takes_more_of_the_error() -> None:
+    routes = [Route([A]), Route([B])]
+    shift, _ = correct_ratios(evidence([Route([A, B])], [0.3]), routes, np.full(2, 0.2), total(routes))
+    assert shift[0] > shift[1] > 0
+
+
+def test_default_route_stays_at_zero() -> None:
+    shift, std = correct_ratios(evidence([Route([A])], [0.3]), [Route()], np.zeros(1), np.zeros(1))
+    assert shift[0] == std[0] == 0
+
+
+def test_failure_raises_the_routes_that_share_the_setting() -> None:
+    prior = {A: 0.05, B: 0.05}
+    posterior = token_failures([(Route([A]), True), (Route([B]), False)], prior)
+    assert posterior[A] > 0.6
+    assert posterior[B] < 0.03
+    routes = [Route([A, C]), Route([B]), Route([C]), Route()]
+    failure = correct_failures(np.array([0.1, 0.1, 0.1, 0.0]), routes, prior, posterior)
+    assert failure[0] > 0.6
+    assert failure[1] < 0.1
+    assert failure[2] == pytest.approx(0.1)
+    assert failure[3] == 0
+
+
+def test_blame_falls_on_the_setting_that_never_worked() -> None:
+    prior = dict.fromkeys((A, B, C), 0.05)
+    outcomes = [(Route([A, B]), True), (Route([A, C]), True), (Route([B, C]), False)]
+    posterior = token_failures(outcomes, prior)
+    assert posterior[A] > 0.7
+    assert posterior[B] < 0.1
+    assert posterior[C] < 0.1
+
+
+def test_probabilities_stay_probabilities() -> None:
+    prior = {A: 0.95}
+    posterior = token_failures([(Route([A]), False)] * 5, prior)
+    failure = correct_failures(np.array([0.0, 1.0, 0.5]), [Route([A])] * 3, prior, posterior)
+    assert np.all((failure >= 0) & (failure <= 1))

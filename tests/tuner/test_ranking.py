@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import routecast.training
+from routecast.costmodel.base import CostModel, ModelView, Predictions
+from routecast.datasets.environment import Environment
+from routecast.datasets.errors import UsageError
+from routecast.datasets.graph import Graph
+from routecast.datasets.route import Knob, Route, RouteSpace
+from routecast.datasets.zoo import network
+from routecast.tuner.cli import app
+from routecast.tuner.ranking import candidate_routes, predict
+from typer.testing import CliRunner
+
+
+class _ThreadsAreBad(CostModel):
+    """Predicts 0.5 for one thread, 0.9 for any other change."""
+
+    name = "threads are bad"
+
+    def view(self, graph: Graph, environment: Environment) -> ModelView:
+        return _View()
+
+
+class _View(ModelView):
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return ("made up for a test",)
+
+    def predict(self, routes: Sequence[Route]) -> Predictions:
+        one = np.ones(len(routes))
+        values = [0.5 if route.get("session.intra_op_threads") == "1" else 0.9 for route in routes]
+        ratio = np.where([route.is_default for route in routes], 1.0, values)
+        return Predictions(
+            tuple(routes),
+            np.log(ratio),
+            0.1 * one,
+            0.8 * ratio,
+            1.2 * ratio,
+            0.1 * one,
+            one,
+            10.0,
+            8.0,
+            13.0,
+            one,
+            0.0,
+        )
+
+    def adapt(self, measurements: object) -> ModelView:
+        return self
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return network("onnx_squeezenet").make(tmp_path_factory.mktemp("zoo"))
+
+
+def test_routes_are_ranked_without_running_anything(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("predicting must not build or load")
+
+    monkeypatch.setattr("routecast.tuner.backends.onnxruntime.backend.OnnxRuntimeBackend.build", forbidden)
+    monkeypatch.setattr("routecast.tuner.backends.onnxruntime.backend.OnnxRuntimeBackend.load", forbidden)
+    ranking = predict(model, cost_model=_ThreadsAreBad(), top=5, pool=200)
+    assert ranking.scored == 200
+    assert len(ranking.routes) == 5
+    best = ranking.routes[0]
+    assert best.route["session.intra_op_threads"] == "1"
+    assert (best.ratio, best.ratio_low, best.ratio_high) == pytest.approx((0.5, 0.4, 0.6))
+    assert best.latency_ms == pytest.approx(5.0)
+    assert ranking.warnings == ("made up for a test",)
+
+
+def test_candidates_are_distinct_and_hold_the_default_and_every_single_change() -> None:
+    space = RouteSpace(tuple(Knob(name, ("a", "b", "c"), "a") for name in "xyz"))
+    routes = candidate_routes(space, 20, seed=0)
+    assert routes[0] == Route()
+    assert len(set(routes)) == len(routes) == 20
+    assert set(space.single_changes()) <= set(routes)
+    assert candidate_routes(space, 20, seed=0) == routes
+    assert len(candidate_routes(space, 3, seed=0)) == 3
+
+
+def test_no_cost_model_is_a_usage_error(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routecast.training, "find_cost_model", lambda given: None, raising=False)
+    with pytest.raises(UsageError, match="routecast train"):
+        predict(model)
+
+
+def test_the_command_shows_a_table_and_json(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+
+    def find(folder: object) -> CostModel:
+        given.append(folder)
+        return _ThreadsAreBad()
+
+    monkeypatch.setattr(routecast.training, "find_cost_model", find, raising=False)
+    arguments = ["predict", str(model), "--top", "3", "--pool", "100", "--cost-model", "folder"]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0
+    for text in (
+        "best 3 of 100 routes",
+        "0.500 [0.400, 0.600]",
+        "default route: 10 ms [8, 13]",
+        "made up for a test",
+    ):
+        assert text in shown.output, text
+    data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert len(data["routes"]) == 3
+    assert data["routes"][0]["ratio"] == pytest.approx(0.5)
+    assert given == [Path("folder"), Path("folder")]

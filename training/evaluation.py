@@ -1,0 +1,212 @@
+"""How good the learned cost model and every baseline are on families they never saw, by the same figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from routecast.costmodel.base import Array, CostModel, Predictions
+from routecast.datasets.errors import UsageError
+from routecast.training import metrics
+from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows, figures
+
+if TYPE_CHECKING:
+    from routecast.costmodel.baselines import Baseline
+    from routecast.datasets.records import Records
+
+LEARNED = "ensemble"
+"""Name of the learned cost model beside those of the baselines."""
+BUDGETS = (1, 4, 8)
+"""Builds that regret is reported for."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures on families held out.
+
+    Attributes:
+        digest: of the history.
+        models, routes: how many were predicted.
+        figures: by name of the predictor, then by name of the figure.
+        families: the same of each family: by predictor, family and figure.
+    """
+
+    digest: str
+    models: int
+    routes: int
+    figures: Mapping[str, Mapping[str, float]]
+    families: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """One row per predictor, for a table: its name and its figures."""
+        return [{"predictor": name, **found} for name, found in self.figures.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-serialisable form, which ``from_json`` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Reads what ``to_json`` wrote."""
+        return cls(**data)
+
+
+def evaluate(
+    records: Records, out_of_fold: OutOfFold, baselines: Callable[[], Sequence[Baseline]] | None = None
+) -> Evaluation:
+    """Compares the learned cost model's predictions on held-out families with those of baselines.
+
+    Each baseline is fitted once per fold, to the measurements of the families that the member of that fold trained on,
+    and predicts the same routes.
+
+    Args:
+        records: what was trained on.
+        out_of_fold: predictions of the learned cost model on them.
+        baselines: makes one of each; None for all of ``routecast.costmodel.baselines``.
+    """
+    if baselines is None:
+        from routecast.costmodel.baselines import baselines
+    predictions = {LEARNED: out_of_fold}
+    for model in baselines():
+        found = baseline_out_of_fold(records, out_of_fold, model)
+        if found is not None:
+            predictions[model.name] = found
+    names = sorted(set(out_of_fold.routes.family))
+    return Evaluation(
+        digest=records.digest(),
+        models=len(out_of_fold.models.fingerprint),
+        routes=len(out_of_fold.routes),
+        figures={name: all_figures(found) for name, found in predictions.items()},
+        families={
+            name: {family: all_figures(found, family) for family in names} for name, found in predictions.items()
+        },
+    )
+
+
+def all_figures(found: OutOfFold, family: str | None = None) -> dict[str, float]:
+    """``out_of_fold.figures`` and further ones, of one family or of all.
+
+    ``feasible_regret_at_k`` and ``feasible_top1`` say what choosing by prediction costs when routes that fail are of no
+    use: k routes are built, those first that promise most for the risk of failing, and the default route is at hand.
+    ``latency_mape`` is over routes and includes the error of the predicted default latency.
+    """
+    result = figures(found, None if family is None else (family,))
+    groups = [group for group in _groups(found.routes) if family is None or found.routes.family[group[0]] == family]
+    chosen = [_choice(found.routes, group) for group in groups]
+    for name in chosen[0] if chosen else ():
+        values = np.array([item[name] for item in chosen])
+        if np.isfinite(values).any():
+            result[name] = float(np.nanmean(values))
+    error = _latency_error(found, family)
+    return result if error is None else {**result, "latency_mape": error}
+
+
+def _groups(rows: RouteRows) -> list[Array]:
+    """Indices of the rows of each model and environment, timed or failed."""
+    known: dict[tuple[str, str], list[int]] = {}
+    for index in np.flatnonzero(~np.isnan(rows.log_ratio) | (rows.failed >= 0.5)):
+        known.setdefault((rows.fingerprint[index], rows.environment[index]), []).append(int(index))
+    return [np.array(indices) for indices in known.values()]
+
+
+def _choice(rows: RouteRows, group: Array) -> dict[str, float]:
+    failed, predicted, failure = rows.failed[group] >= 0.5, rows.predicted[group], rows.failure[group]
+    actual = np.where(failed | np.isnan(rows.log_ratio[group]), np.inf, np.exp(rows.log_ratio[group]))
+    score = np.maximum(predicted, 0) + (1 - failure) * np.minimum(predicted, 0)
+    result = {f"feasible_regret_at_{k}": metrics.regret(actual, score, k, default=1.0) for k in BUDGETS}
+    best = actual.min(initial=1.0)
+    first = actual[int(np.argmin(score))]
+    return {**result, "feasible_top1": float(min(first, 1.0) <= best * (1 + 1e-9))}
+
+
+def _latency_error(found: OutOfFold, family: str | None) -> float | None:
+    rows, models = found.routes, found.models
+    defaults = {
+        key: (actual, predicted)
+        for *key_parts, actual, predicted in zip(
+            models.fingerprint, models.environment, models.log_default, models.predicted, strict=True
+        )
+        if np.isfinite(actual)
+        for key in [tuple(key_parts)]
+    }
+    errors = [
+        abs(np.exp(defaults[key][1] + rows.predicted[index] - defaults[key][0] - rows.log_ratio[index]) - 1)
+        for index in rows.timed
+        if (key := (rows.fingerprint[index], rows.environment[index])) in defaults
+        and (family is None or rows.family[index] == family)
+    ]
+    return float(np.mean(errors)) if errors else None
+
+
+def baseline_out_of_fold(records: Records, like: OutOfFold, model: Baseline) -> OutOfFold | None:
+    """A baseline's predictions of the rows of ``like``, fitted without each row's fold; None when it cannot be fitted."""
+    routes, models = _Filled(like.routes), _FilledModels(like.models)
+    for member in np.unique(like.models.member):
+        held = {f for f, m in zip(like.models.family, like.models.member, strict=True) if m == member}
+        try:
+            model.fit(records.without_families(held))
+        except UsageError:
+            return None
+        for place in np.flatnonzero(like.models.member == member):
+            said_of = _predict(model, records, like, int(place))
+            routes.put(*said_of)
+            models.put(int(place), said_of[1])
+    return OutOfFold(routes.rows(), models.rows())
+
+
+def _predict(model: CostModel, records: Records, like: OutOfFold, place: int) -> tuple[Array, Predictions]:
+    """Indices of the rows of one model, and the predictions of their routes."""
+    fingerprint, environment = like.models.fingerprint[place], like.models.environment[place]
+    rows = np.array(
+        [
+            index
+            for index, key in enumerate(zip(like.routes.fingerprint, like.routes.environment, strict=True))
+            if key == (fingerprint, environment)
+        ],
+        np.int64,
+    )
+    view = model.view(records.graphs[fingerprint], records.environments[environment])
+    return rows, view.predict([like.routes.routes[index] for index in rows])
+
+
+class _Filled:
+    """Route rows whose predictions are replaced piece by piece."""
+
+    def __init__(self, rows: RouteRows) -> None:
+        self._rows = rows
+        self._arrays = {
+            name: np.full(len(rows), np.nan) for name in ("predicted", "low", "high", "failure", "predicted_build")
+        }
+
+    def put(self, indices: Array, said: Predictions) -> None:
+        """Takes the predictions of some rows."""
+        values = (said.log_ratio, np.log(said.ratio_low), np.log(said.ratio_high), said.failure)
+        for array, value in zip(self._arrays.values(), (*values, np.log(said.build_seconds)), strict=True):
+            array[indices] = value
+
+    def rows(self) -> RouteRows:
+        """The rows with what was put."""
+        return replace(self._rows, **self._arrays)
+
+
+class _FilledModels:
+    """Model rows whose predictions are replaced one by one."""
+
+    def __init__(self, rows: ModelRows) -> None:
+        self._rows = rows
+        self._arrays = {
+            name: np.full(len(rows.fingerprint), np.nan) for name in ("predicted", "low", "high", "predicted_gap")
+        }
+
+    def put(self, index: int, said: Predictions) -> None:
+        """Takes the predictions of one model."""
+        logs = np.log([said.default_ms, said.default_ms_low, said.default_ms_high])
+        for array, value in zip(self._arrays.values(), (*logs, said.gap), strict=True):
+            array[index] = value
+
+    def rows(self) -> ModelRows:
+        """The rows with what was put."""
+        return replace(self._rows, **self._arrays)

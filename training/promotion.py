@@ -1,0 +1,175 @@
+"""Whether a challenger beats the champion: both judged on the same held-out measurements.
+
+The rows are the challenger's out-of-fold predictions: each was predicted by a member that never saw its family. A
+champion that trained on some of those rows must not be judged by what it remembers, so every saved cost model carries
+its own out-of-fold predictions, and of each row counts
+
+- for a row it was trained on: its stored out-of-fold prediction;
+- for another row of a family it was trained on: what its member that was trained without that family predicts now;
+- for a row of a family it never saw: what the whole ensemble predicts now.
+
+The winner is who orders more pairs of routes rightly, among those of one model that differ by 2 % or more; the share is
+averaged over models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from routecast.datasets.errors import UsageError
+from routecast.datasets.route import Route
+from routecast.training import metrics
+from routecast.training.out_of_fold import OutOfFold
+
+if TYPE_CHECKING:
+    from routecast.costmodel.base import Array
+    from routecast.costmodel.ensemble import Ensemble
+    from routecast.datasets.records import Records
+
+FILE = "out_of_fold.parquet"
+"""Beside the weights in the folder of a saved cost model."""
+_CLEAR = 0.02
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Out-of-fold predictions of a saved cost model.
+
+    Attributes:
+        predicted: log ratio by (fingerprint, environment, route).
+        members: the member trained without it, by family.
+    """
+
+    predicted: Mapping[Key, float]
+    members: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Shares of pairs ordered rightly on the same rows; NaN when no row could be compared.
+
+    Attributes:
+        challenger, champion: the shares.
+        models, routes: how many were compared.
+    """
+
+    challenger: float
+    champion: float
+    models: int
+    routes: int
+
+    @property
+    def won(self) -> bool:
+        """Whether the challenger is better."""
+        return self.challenger > self.champion
+
+
+def save_out_of_fold(found: OutOfFold, folder: Path) -> None:
+    """Writes the predictions of the routes beside the weights."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = found.routes
+    table = pa.table(
+        {
+            "fingerprint": list(rows.fingerprint),
+            "environment": list(rows.environment),
+            "model": list(rows.model),
+            "family": list(rows.family),
+            "route": [str(route) for route in rows.routes],
+            "member": rows.member.astype(np.int32),
+            "log_ratio": rows.log_ratio,
+            "predicted": rows.predicted,
+            "low": rows.low,
+            "high": rows.high,
+            "failed": rows.failed,
+            "failure": rows.failure,
+        }
+    )
+    pq.write_table(table, folder / FILE, compression="zstd")
+
+
+def remembered(folder: Path) -> Remembered:
+    """Reads what ``save_out_of_fold`` wrote; nothing is remembered where it wrote nothing.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / FILE
+    if not path.exists():
+        return Remembered({}, {})
+    try:
+        rows = pq.read_table(path).to_pylist()
+        return Remembered(
+            {(row["fingerprint"], row["environment"], row["route"]): row["predicted"] for row in rows},
+            {row["family"]: row["member"] for row in rows},
+        )
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UsageError(f"{path} is damaged ({error}): train the cost model again") from error
+
+
+def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, records: Records) -> Contest:
+    """Judges two cost models on the challenger's held-out measurements.
+
+    Args:
+        challenger: its out-of-fold predictions.
+        champion: the cost model to beat.
+        memory: the champion's own out-of-fold predictions.
+        records: the challenger's history, for graphs and environments.
+    """
+    rows = challenger.routes
+    shares, compared = [], 0
+    for group in rows.groups():
+        first = group[0]
+        view_of = rows.fingerprint[first], rows.environment[first]
+        routes = [rows.routes[index] for index in group]
+        judged = _judged(champion, memory, rows.family[first])
+        theirs = _champion_says(judged, memory, records, *view_of, routes)
+        actual = rows.log_ratio[group]
+        pair = (
+            metrics.pairwise_accuracy(actual, rows.predicted[group], _CLEAR),
+            metrics.pairwise_accuracy(actual, theirs, _CLEAR),
+        )
+        if np.isfinite(pair).all():
+            shares.append(pair)
+            compared += len(group)
+    mine, their = np.mean(shares, axis=0) if shares else (np.nan, np.nan)
+    return Contest(float(mine), float(their), len(shares), compared)
+
+
+def _judged(champion: Ensemble, memory: Remembered, family: str) -> Ensemble:
+    """The part of the champion that was trained without a family."""
+    member = memory.members.get(family)
+    if member is None:
+        return champion
+    ratio, default = (
+        replace(calibration, quantiles=calibration.quantiles[member : member + 1])
+        for calibration in (champion.ratio, champion.default)
+    )
+    return replace(champion, members=[champion.members[member]], ratio=ratio, default=default)
+
+
+def _champion_says(
+    champion: Ensemble,
+    memory: Remembered,
+    records: Records,
+    fingerprint: str,
+    environment: str,
+    routes: Sequence[Route],
+) -> Array:
+    """The champion's log ratios of routes of one model, shape (R,)."""
+    known = [memory.predicted.get((fingerprint, environment, str(route))) for route in routes]
+    if None not in known:
+        return np.array(known, np.float64)
+    now = champion.view(records.graphs[fingerprint], records.environments[environment]).predict(routes).log_ratio
+    return np.array([fresh if stored is None else stored for stored, fresh in zip(known, now, strict=True)])
