@@ -15,6 +15,7 @@ from pathlib import Path
 from routecast.datasets.errors import RoutecastError
 from routecast.tuner.backends.base import Check, one_line
 from routecast.tuner.backends.registry import backend_names, get_backend
+from routecast.tuner.sources import without_password
 
 _OLDEST_PYTHON = (3, 11)
 _LEAST_DISK_GB = 2.0
@@ -167,9 +168,7 @@ def _shipped() -> Check:
 
 
 def _tracking() -> Check:
-    from mlflow import MlflowClient
-    from routecast.training.tracking import tracking_uri
+    from routecast.training import load_champion, tracking_uri
 
-    uri = tracking_uri()
-    count = len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
-    return Check("MLflow store", True, f"{count} experiments in {uri}")
+    found = "no champion yet" if load_champion() is None else "it has a champion"
+    return Check("MLflow store", True, f"{without_password(tracking_uri())}: {found}")

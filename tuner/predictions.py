@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,15 @@ def need_cost_model(given: CostModel | str | Path | None) -> CostModel:
     if found is None:
         raise UsageError("no cost model is at hand: make one with `routecast train`, or name one's folder")
     return found
+
+
+def held_out_members(given: str | Path | None) -> Mapping[str, int]:
+    """By family, the index of the member trained without it in the ensemble of ``find_cost_model(given)``."""
+    from routecast.costmodel import BUILTIN
+    from routecast.training import load_champion
+    from routecast.training.promotion import remembered
+
+    return remembered(Path(given or load_champion() or BUILTIN)).members
 
 
 def by_route(predictions: Predictions) -> list[RoutePrediction]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement
@@ -17,11 +18,12 @@ from routecast.tuner.comparison import (
     compare_models,
     summarise,
 )
-from routecast.tuner.predictions import by_route, need_cost_model
+from routecast.tuner.predictions import by_route, held_out_members, need_cost_model
 from routecast.tuner.results import TuneResult
 
 if TYPE_CHECKING:
     from routecast.costmodel.base import CostModel
+    from routecast.costmodel.ensemble import Ensemble
     from routecast.costmodel.familiarity import Familiarity
     from routecast.datasets.records import Records
 
@@ -46,9 +48,15 @@ def compare(source: str | Path, cost_model: CostModel | str | Path | None = None
     records = read_records(source)
     if not records.measurements:
         raise UsageError(
-            f"{_shown(source)} holds no measurements: tune or collect first, or name another history"
+            f"{without_password(source)} holds no measurements: tune or collect first, or name another history"
         )
-    return compare_records(records, need_cost_model(cost_model), source=_shown(source))
+    if cost_model is None or isinstance(cost_model, str | Path):
+        members = held_out_members(cost_model)
+    else:
+        members = {}
+    return compare_records(
+        records, need_cost_model(cost_model), source=without_password(source), members=members
+    )
 
 
 def is_result(source: str | Path) -> bool:
@@ -91,38 +99,58 @@ def compare_result(result: TuneResult) -> Comparison:
     )
 
 
-def compare_records(records: Records, cost_model: CostModel, *, source: str) -> Comparison:
-    """Compares a cost model's predictions with a history's measurements, per model and environment."""
+def compare_records(
+    records: Records, cost_model: CostModel, *, source: str, members: Mapping[str, int] | None = None
+) -> Comparison:
+    """Compares a cost model's predictions with a history's measurements, per model and environment.
+
+    Args:
+        records: the history.
+        cost_model: predicts.
+        source: where the history comes from, for people.
+        members: index of the ensemble's member that was trained without a family, by family. Models of these
+            families are predicted by that member alone, so that nothing is predicted by what remembers it.
+    """
     groups: defaultdict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for measurement in records.measurements:
         groups[measurement.fingerprint, measurement.environment].append(measurement)
     models = [
-        _compare_group(group, records, cost_model)
+        _compare_group(group, records, cost_model, members or {})
         for group in groups.values()
         if group[0].fingerprint in records.graphs and group[0].environment in records.environments
     ]
-    seen = sum(SEEN in model.notes for model in models)
-    notes = (
-        [f"{seen} of {len(models)} models are of families that the cost model was trained on"] if seen else []
-    )
+    notes = []
+    for note, said in (
+        (HELD_OUT, "predicted by the member that was trained without their family"),
+        (SEEN, SEEN),
+    ):
+        if count := sum(note in model.notes for model in models):
+            notes.append(f"{count} of {len(models)} models: {said}")
     if missing := len(groups) - len(models):
         notes.append(f"{missing} models were left out: the history lacks their graph or environment")
     return summarise(models, source=source, predictor=f"cost model {cost_model.name}", notes=notes)
 
 
-SEEN = "the cost model was trained on this family: these figures are no evidence for new ones"
+SEEN = "the cost model was trained on this family: its figures are no evidence for new ones"
+HELD_OUT = "predicted by the member of the ensemble that was trained without this family"
 
 
 def _compare_group(
-    measurements: Sequence[Measurement], records: Records, cost_model: CostModel
+    measurements: Sequence[Measurement], records: Records, cost_model: CostModel, members: Mapping[str, int]
 ) -> ModelComparison:
     first = measurements[0]
+    notes = []
+    if first.family in members:
+        ensemble = cast("Ensemble", cost_model)
+        cost_model = replace(ensemble, members=[ensemble.members[members[first.family]]])
+        notes.append(HELD_OUT)
+    elif first.family in _trained_families(cost_model):
+        notes.append(SEEN)
     view = cost_model.view(records.graphs[first.fingerprint], records.environments[first.environment])
     routes = list(dict.fromkeys(measurement.route for measurement in measurements))
     predictions = {prediction.route: prediction for prediction in by_route(view.predict(routes))}
     pairs = [Pair(measurement, predictions[measurement.route]) for measurement in measurements]
-    seen = first.family in _trained_families(cost_model)
-    return compare_model(pairs, [*view.warnings, *([SEEN] if seen else [])])
+    return compare_model(pairs, [*view.warnings, *notes])
 
 
 def _trained_families(cost_model: CostModel) -> frozenset[str]:
@@ -131,8 +159,8 @@ def _trained_families(cost_model: CostModel) -> frozenset[str]:
     return familiarity.families if familiarity else frozenset()
 
 
-def _shown(source: str | Path) -> str:
-    """The source for people, without the password of a URL."""
+def without_password(source: str | Path) -> str:
+    """A source for people: user and password of a URL are left out."""
     scheme, separator, rest = str(source).partition("://")
     if not separator:
         return str(source)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routecast.costmodel.features import (
@@ -25,6 +25,7 @@ ATTRIBUTES = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.text(max_size=12), SHAPES, ATTRIBUTES, st.floats(0, 1e18), st.floats(0, 1e15)),

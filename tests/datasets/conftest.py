@@ -11,8 +11,10 @@ import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from routecast.datasets.environment import Environment
+from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph, Node, Tensor
 from routecast.datasets.measurement import LocalTime, Measurement, Status
+from routecast.datasets.model import Model, open_model
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
 
@@ -69,6 +71,18 @@ def perceptron(save: Callable[..., Path]) -> Path:
     return save(nodes, {"x": ["batch", 64]}, ["y"], weights)
 
 
+@pytest.fixture
+def external(perceptron: Path, tmp_path: Path) -> Path:
+    """The perceptron with its weights in weights.bin beside it."""
+    folder = tmp_path / "external"
+    folder.mkdir()
+    path = folder / "net.onnx"
+    onnx.save_model(
+        onnx.load(perceptron), path, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    return path
+
+
 def make_records(count: int = 6, layers: int = 3) -> Records:
     """Measurements of one small graph, of several families and statuses."""
     nodes = tuple(
@@ -113,3 +127,27 @@ def make_records(count: int = 6, layers: int = 3) -> Records:
 def records() -> Records:
     """Six measurements, four of them ok, with their graph and environment."""
     return make_records()
+
+
+@pytest.fixture
+def refused() -> Callable[..., None]:
+    """Checks that opening a model fails as a usage error, with one line that holds a pattern."""
+
+    def check(path: Path, message: str, **arguments: object) -> None:
+        with pytest.raises(UsageError, match=message) as caught:
+            open_model(path, **arguments)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_status == 2
+
+    return check
+
+
+@pytest.fixture
+def shapes_of() -> Callable[[Model], dict[str, tuple[int, ...] | None]]:
+    """The shape of the first output of each node, by the node's name."""
+
+    def shapes(model: Model) -> dict[str, tuple[int, ...] | None]:
+        graph = model.graph
+        return {node.name: graph.tensors[node.outputs[0]].shape for node in graph.nodes}
+
+    return shapes

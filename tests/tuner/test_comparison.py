@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from routecast.datasets.records import Records
 from routecast.datasets.route import Route
 from routecast.tuner.comparison import Pair, compare_model, score
 from routecast.tuner.results import RoutePrediction, TuneResult
-from routecast.tuner.sources import SEEN, compare, compare_records, compare_result, is_result
+from routecast.tuner.sources import HELD_OUT, SEEN, compare, compare_records, compare_result, is_result
 
 
 def test_a_tunes_result_is_compared_with_its_own_predictions(result: TuneResult) -> None:
@@ -121,12 +121,15 @@ class _Half(CostModel):
 
 
 class _HalfView(ModelView):
+    def __init__(self, factor: float = 0.5) -> None:
+        self._factor = factor
+
     @property
     def warnings(self) -> tuple[str, ...]:
         return ("a test's warning",)
 
     def predict(self, routes: list[Route]) -> Predictions:  # type: ignore[override]
-        ratio = np.array([0.5 ** len(route) for route in routes])
+        ratio = np.array([self._factor ** len(route) for route in routes])
         one = np.ones(len(routes))
         return Predictions(
             tuple(routes),
@@ -145,6 +148,24 @@ class _HalfView(ModelView):
 
     def adapt(self, measurements: object) -> ModelView:
         return self
+
+
+class _Third(_Half):
+    """Predicts that each setting takes a third."""
+
+    def view(self, graph: Graph, environment: Environment) -> ModelView:
+        return _HalfView(1 / 3)
+
+
+@dataclass(frozen=True)
+class _Members(CostModel):
+    """Predicts what its first member does, as an ensemble of one."""
+
+    members: list[CostModel]
+    name: str = "members"
+
+    def view(self, graph: Graph, environment: Environment) -> ModelView:
+        return self.members[0].view(graph, environment)
 
 
 @pytest.fixture
@@ -187,6 +208,16 @@ def test_models_of_trained_families_are_marked(records: Records) -> None:
     comparison = compare_records(records, model, source="test")
     assert SEEN in comparison.models[0].notes
     assert any("1 of 1" in note for note in comparison.notes)
+
+
+def test_a_trained_family_is_predicted_by_the_member_that_never_saw_it(records: Records) -> None:
+    comparison = compare_records(records, _Members([_Half(), _Third()]), source="test", members={"toys": 1})
+    (model,) = comparison.models
+    single = next(pair for pair in model.pairs if str(pair.measurement.route) == "session.threads=2")
+    assert single.prediction is not None
+    assert single.prediction.ratio == pytest.approx(1 / 3)
+    assert HELD_OUT in model.notes
+    assert any("1 of 1 models: predicted by the member" in note for note in comparison.notes)
 
 
 def test_models_without_their_graph_are_counted(records: Records) -> None:

@@ -83,6 +83,7 @@ def _show(outcome: TrainOutcome) -> None:
     from routecast.tuner.cli.tables import number, percent
 
     screen = console()
+    evaluation = outcome.evaluation
     rows = [
         (
             name,
@@ -91,13 +92,14 @@ def _show(outcome: TrainOutcome) -> None:
                 for _, figure, share in _FIGURES
             ),
         )
-        for name, found in outcome.evaluation.figures.items()
+        for name, found in evaluation.figures.items()
     ]
-    evaluation = outcome.evaluation
-    title = f"Held-out families: {evaluation.routes} routes of {evaluation.models} models"
-    screen.print(
-        table(("predictor", *(name for name, _, _ in _FIGURES)), rows, title=title, text=("predictor",))
-    )
+    if evaluation.routes:
+        title = f"Held-out families: {evaluation.routes} routes of {evaluation.models} models"
+        columns = ("predictor", *(name for name, _, _ in _FIGURES))
+        screen.print(table(columns, rows, title=title, text=("predictor",)))
+    else:
+        screen.print("no figures: a history of one family leaves none to hold out")
     lines = [("cost model", str(outcome.model_path)), ("verdict", outcome.reason)]
     if outcome.run_id:
         lines.append(("MLflow", f"run {outcome.run_id}, version {outcome.version}"))

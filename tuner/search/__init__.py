@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from routecast.costmodel.base import ModelView
 from routecast.datasets.errors import UsageError
-from routecast.datasets.route import RouteSpace
+from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.fast import FastSearch
 from routecast.tuner.search.mixed import MixedSearch
@@ -45,6 +45,7 @@ def make_strategy(
     pool: int = 4096,
     builds: int | None = None,
     order: ModelView | None = None,
+    candidates: Iterable[Route] | None = None,
 ) -> Strategy:
     """Makes a strategy by name.
 
@@ -56,15 +57,16 @@ def make_strategy(
         pool: how many candidates ``model`` scores per round.
         builds: how many routes will be asked for in all, when that is known.
         order: what sorts the scan of ``model`` when the view is out of its depth.
+        candidates: the only routes that may be asked, such as those of a recorded table; None for all of the space.
 
     Raises:
         UsageError: there is no such strategy.
         MissingPackage: the strategy's optional package is not installed.
     """
     if name == ModelSearch.name:
-        return ModelSearch(space, seed=seed, view=view, pool=pool, builds=builds, order=order)
+        return ModelSearch(space, seed=seed, view=view, pool=pool, builds=builds, order=order, candidates=candidates)
     try:
         kind = _MODEL_FREE[name]
     except KeyError:
         raise UsageError(f"no strategy {name!r}: choose one of {', '.join(strategy_names())}") from None
-    return kind(space, seed=seed)
+    return kind(space, seed=seed, candidates=candidates)

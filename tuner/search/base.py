@@ -19,14 +19,19 @@ class Strategy(ABC):
 
     Attributes:
         space: the routes to choose from.
+        candidates: the only routes that may be asked, None for all of the space.
         rng: the only source of randomness, so that a seed fixes what is proposed.
     """
 
     name: str
 
-    def __init__(self, space: RouteSpace, *, seed: int = 0) -> None:
+    def __init__(
+        self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None
+    ) -> None:
         """Starts with nothing asked and nothing told."""
         self.space = space
+        self.candidates = None if candidates is None else tuple(dict.fromkeys(candidates))
+        self._allowed = None if self.candidates is None else frozenset(self.candidates)
         self.rng = np.random.default_rng(seed)
         self._told: dict[Route, Measurement] = {}
         self._seen: set[Route] = {Route()}
@@ -45,7 +50,7 @@ class Strategy(ABC):
         found: list[Route] = []
         if count:
             for route in self._propose(count):
-                if route in self._seen:
+                if not self._is_new(route):
                     continue
                 self._seen.add(route)
                 found.append(route)
@@ -83,13 +88,21 @@ class Strategy(ABC):
         """Updates what the strategy knows; ``self._told`` holds the measurements already."""
         del measurements  # most strategies read self._told when they propose
 
-    def _random(self, count: int, exclude: Iterable[Route] = ()) -> list[Route]:
+    def _is_new(self, route: Route) -> bool:
+        """Whether a route may be asked and was neither asked nor told."""
+        return route not in self._seen and self._may_be_asked(route)
+
+    def _may_be_asked(self, route: Route) -> bool:
+        return self._allowed is None or route in self._allowed
+
+    def _random(self, count: int) -> list[Route]:
         """Draws ``count`` new random routes; when drawing finds too few, a walk over single changes finds the rest."""
-        excluded = {*self._seen, *exclude}
-        routes = self.space.sample(count, self.rng, exclude=excluded)
+        if self.candidates is not None:
+            new = [route for route in self.candidates if self._is_new(route)]
+            return [new[index] for index in self.rng.permutation(len(new))[:count]]
+        routes = self.space.sample(count, self.rng, exclude=self._seen)
         if len(routes) < count:
-            excluded.update(routes)
-            routes += walk(self.space, count - len(routes), excluded)
+            routes += walk(self.space, count - len(routes), {*self._seen, *routes})
         return routes
 
 

@@ -19,7 +19,7 @@ class MixedSearch(FastSearch):
     name = "mixed"
 
     def _propose(self, count: int) -> Iterator[Route]:
-        singles = self.space.single_changes()
+        singles = [route for route in self.space.single_changes() if self._may_be_asked(route)]
         yield from singles
         if all(route in self._told for route in singles):
             yield from self._products()

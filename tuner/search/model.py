@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from routecast.costmodel.base import ModelView
 from routecast.datasets.measurement import Measurement
@@ -38,6 +38,7 @@ class ModelSearch(Strategy):
         pool: int = 4096,
         builds: int | None = None,
         order: ModelView | None = None,
+        candidates: Iterable[Route] | None = None,
     ) -> None:
         """Takes what predicts, and how far to look.
 
@@ -48,8 +49,9 @@ class ModelSearch(Strategy):
             pool: how many candidates to score per round.
             builds: how many routes will be asked for in all; the last of them are chosen without extra exploration.
             order: what sorts single changes when ``view`` is out of its depth; ``view`` itself when None.
+            candidates: the only routes that may be asked; they are then the pool.
         """
-        super().__init__(space, seed=seed)
+        super().__init__(space, seed=seed, candidates=candidates)
         self._trusted = view is not None and not view.warnings
         self._first = view if self._trusted else order or view
         self._view = self._first
@@ -78,7 +80,10 @@ class ModelSearch(Strategy):
     def _guided(self, view: ModelView, count: int) -> list[Route]:
         done = sorted((item for item in self._told.values() if item.ok), key=lambda item: item.log_ratio)
         parents = [item.route for item in done[:_PARENTS] if item.log_ratio < 0]
-        candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
+        if self.candidates is None:
+            candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
+        else:
+            candidates = Scores.of(view, [route for route in self.candidates if self._is_new(route)])
         last = self._builds is not None and self._asked + count >= self._builds
         attitude = _EXPLOITING if last else _EXPLORING
         alone = Scores.of(view, self.space.single_changes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -32,13 +32,15 @@ class TpeSearch(Strategy):
 
     name = "tpe"
 
-    def __init__(self, space: RouteSpace, *, seed: int = 0) -> None:
+    def __init__(
+        self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None
+    ) -> None:
         """Creates an in-memory study.
 
         Raises:
             MissingPackage: Optuna is not installed.
         """
-        super().__init__(space, seed=seed)
+        super().__init__(space, seed=seed, candidates=candidates)
         try:
             import optuna
         except ImportError as error:
@@ -56,7 +58,7 @@ class TpeSearch(Strategy):
         for _ in range(_DRAWS_PER_ROUTE * count):
             trial = self._study.ask()
             route = self._suggest(trial)
-            if route in self._seen:
+            if not self._is_new(route):
                 self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 continue
             self._trials[route] = trial

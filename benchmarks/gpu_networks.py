@@ -1,0 +1,270 @@
+"""Networks to measure on a GPU: timm, torchvision and transformers models with random weights, and larger zoo modules.
+
+Nothing is downloaded: every network is made from its configuration, with seeded weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from routecast.datasets.zoo import Network
+from routecast.datasets.zoo.torch_modules.catalogue import Input, Spec
+
+# name in timm, family, batch, image size, exporter (opset; dynamo from 18 on), held out
+_TIMM = (
+    ("resnet50", "resnet", 1, 224, 17, False),
+    ("resnet50", "resnet", 8, 224, 18, False),
+    ("resnet18", "resnet", 32, 224, 17, False),
+    ("resnext50_32x4d", "resnet", 4, 224, 18, False),
+    ("vit_small_patch16_224", "vit", 8, 224, 17, False),
+    ("vit_tiny_patch16_224", "vit", 1, 224, 18, False),
+    ("vit_base_patch16_224", "vit", 4, 224, 20, False),
+    ("deit3_small_patch16_224", "vit", 16, 224, 14, False),
+    ("swin_tiny_patch4_window7_224", "swin", 4, 224, 17, False),
+    ("swin_tiny_patch4_window7_224", "swin", 16, 224, 18, False),
+    ("convnext_tiny", "convnext", 4, 224, 18, False),
+    ("convnext_atto", "convnext", 16, 224, 17, False),
+    ("convnextv2_nano", "convnext", 8, 224, 17, False),
+    ("efficientnet_b0", "efficientnet", 8, 224, 18, False),
+    ("efficientnet_b0", "efficientnet", 1, 224, 17, False),
+    ("tf_efficientnetv2_b0", "efficientnet", 16, 224, 17, False),
+    ("mobilenetv3_large_100", "mobilenet", 16, 224, 17, False),
+    ("mobilenetv3_small_100", "mobilenet", 1, 224, 18, False),
+    ("mobilenetv2_100", "mobilenet", 32, 224, 17, False),
+    ("mixer_s16_224", "mixer", 8, 224, 17, False),
+    ("gmlp_s16_224", "mixer", 4, 224, 18, False),
+    ("regnety_008", "regnet", 8, 224, 17, False),
+    ("regnetx_016", "regnet", 16, 224, 18, False),
+    ("densenet121", "densenet", 4, 224, 17, False),
+    ("vgg11_bn", "vgg", 4, 224, 17, False),
+    ("inception_v3", "inception", 2, 299, 17, False),
+    ("mobilevit_s", "mobilevit", 4, 256, 17, False),
+    ("mobilevitv2_100", "mobilevit", 8, 256, 18, False),
+    ("poolformer_s12", "poolformer", 8, 224, 17, False),
+    ("pvt_v2_b1", "pvt", 4, 224, 17, False),
+    ("levit_128", "levit", 32, 224, 17, True),
+    ("cait_xxs24_224", "cait", 2, 224, 17, False),
+    ("repvgg_a0", "repvgg", 8, 224, 17, False),
+    ("ghostnet_100", "ghostnet", 8, 224, 17, True),
+    ("hrnet_w18_small", "hrnet", 4, 224, 17, True),
+    ("coatnet_nano_rw_224", "coatnet", 4, 224, 17, True),
+    ("edgenext_small", "edgenext", 8, 256, 17, True),
+)
+# builder in torchvision.models, family, shape, exporter opset
+_TORCHVISION = (
+    ("shufflenet_v2_x1_0", "shufflenet", (16, 3, 224, 224), 17),
+    ("squeezenet1_1", "squeezenet", (8, 3, 224, 224), 17),
+    ("mnasnet1_0", "mobilenet", (4, 3, 224, 224), 18),
+    ("segmentation.lraspp_mobilenet_v3_large", "segmentation", (2, 3, 320, 320), 17),
+    ("segmentation.fcn_resnet50", "segmentation", (1, 3, 256, 256), 17),
+    ("video.r3d_18", "video", (1, 3, 8, 112, 112), 17),
+)
+# class and configuration in transformers, its options, family, input, exporter opset
+_TOKENS, _AUDIO, _IMAGE = "input_ids", "input_values", "pixel_values"
+_TRANSFORMERS = (
+    ("Bert", {"num_hidden_layers": 12}, "bert", 1, (_TOKENS, 128), 17),
+    ("Bert", {"num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048},
+     "bert", 16, (_TOKENS, 64), 18),
+    ("DistilBert", {}, "bert", 4, (_TOKENS, 256), 17),
+    ("Electra", {"num_hidden_layers": 12}, "bert", 8, (_TOKENS, 128), 17),
+    ("GPT2", {"n_layer": 6, "use_cache": False}, "gpt", 1, (_TOKENS, 256), 18),
+    ("GPT2", {"n_layer": 12, "n_embd": 512, "n_head": 8, "use_cache": False}, "gpt", 8, (_TOKENS, 64), 18),
+    ("Llama", {"num_hidden_layers": 6, "hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12,
+               "num_key_value_heads": 4, "use_cache": False}, "llama", 2, (_TOKENS, 128), 18),
+    ("Wav2Vec2", {"num_hidden_layers": 4}, "speech", 2, (_AUDIO, 16000), 17),
+    ("CLIPVision", {"num_hidden_layers": 6}, "clip", 4, (_IMAGE, 224), 17),
+    ("DPT", {}, "dpt", 1, (_IMAGE, 384), 17),
+)  # fmt: skip
+
+
+def _image(batch: int, size: int, channels: int = 3) -> dict[str, Input]:
+    return {"image": Input((batch, channels, size, size))}
+
+
+def _tokens(batch: int, length: int) -> dict[str, Input]:
+    return {"tokens": Input((batch, length), (0, 8000), integer=True)}
+
+
+def _spec(name: str, family: str, builder: str, options: Mapping[str, Any], inputs: Mapping[str, Input], dynamo: bool) -> Spec:
+    return Spec(f"{name}_gpu", family, builder, options, inputs, dynamo)
+
+
+_TEXT = {"vocabulary": 8000}
+_ZOO = (
+    _spec("unet_w64_b2_s128", "unet", "unet:Unet", {"width": 64}, _image(2, 128), True),
+    _spec("unet_w32_b8_s96", "unet", "unet:Unet", {"width": 32, "bilinear": True}, _image(8, 96), False),
+    _spec("unet_w48_b1_s256", "unet", "unet:Unet", {"width": 48, "levels": 4}, _image(1, 256), False),
+    _spec("edsr_w64_b1_s128", "super_resolution", "super_resolution:Edsr", {"width": 64, "depth": 8}, _image(1, 128), True),
+    _spec("dlrm_b2048", "recommender", "recommender:Dlrm", {"fields": 26, "rows": 20000, "width": 64},
+          {"dense": Input((2048, 13)), "sparse": Input((2048, 26), (0, 20000), integer=True)}, True),
+    _spec("deepfm_b4096", "recommender", "recommender:DeepFm", {"fields": 24, "rows": 10000, "width": 32},
+          {"dense": Input((4096, 13)), "sparse": Input((4096, 24), (0, 10000), integer=True)}, False),
+    _spec("lstm_h512_b8_t64", "recurrent", "recurrent:Tagger", {"cell": "LSTM", "width": 512, "depth": 2, **_TEXT},
+          _tokens(8, 64), False),
+    _spec("gru_h512_b4_t64", "recurrent", "recurrent:Tagger", {"cell": "GRU", "width": 512, "depth": 1, **_TEXT},
+          _tokens(4, 64), False),
+    _spec("wavenet_w96_b4_t4096", "wavenet", "temporal:Wavenet", {"width": 96, "depth": 10},
+          {"signal": Input((4, 1, 4096))}, True),
+    _spec("tcn_w256_b16_t512", "tcn", "temporal:Tcn", {"width": 256, "depth": 6}, {"signal": Input((16, 8, 512))}, False),
+    _spec("bert_w512_d8_b8_t128", "bert", "transformer:Bert",
+          {"width": 512, "depth": 8, "heads": 8, "length": 128, **_TEXT}, _tokens(8, 128), True),
+    _spec("gpt_w512_d8_b4_t128", "gpt", "transformer:Gpt",
+          {"width": 512, "depth": 8, "heads": 8, "length": 128, **_TEXT}, _tokens(4, 128), False),
+    _spec("textcnn_b32_t256", "text_cnn", "text_cnn:TextCnn", {"width": 256, "filters": 256, **_TEXT}, _tokens(32, 256), False),
+    _spec("pointnet_b16_n2048", "pointnet", "pointnet:PointNet", {"width": 64}, {"signal": Input((16, 3, 2048))}, True),
+    _spec("autoencoder_w96_b16_s64", "autoencoder", "autoencoder:Autoencoder", {"width": 96}, _image(16, 64), True),
+    _spec("mixer_w384_b8_s128", "mixer", "mixer:Mixer", {"width": 384, "depth": 8, "size": 128}, _image(8, 128), True),
+)  # fmt: skip
+
+
+def gpu_networks() -> tuple[Network, ...]:
+    """Every network that can be made here, families taking turns, so that a collection cut short still holds many."""
+    found = [_zoo(spec) for spec in _ZOO]
+    if _have("timm"):
+        found += [_timm(*entry) for entry in _TIMM]
+    if _have("torchvision"):
+        found += [_torchvision(*entry) for entry in _TORCHVISION]
+    if _have("transformers"):
+        found += [_transformers(*entry) for entry in _TRANSFORMERS]
+    return tuple(_taking_turns(found))
+
+
+def _taking_turns(networks: list[Network]) -> list[Network]:
+    queues: dict[str, list[Network]] = {}
+    for network in networks:
+        queues.setdefault(network.family, []).append(network)
+    order = []
+    while any(queues.values()):
+        order += [queue.pop(0) for queue in queues.values() if queue]
+    return order
+
+
+def _have(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _zoo(spec: Spec) -> Network:
+    def make(folder: Path) -> Path:
+        from routecast.datasets.zoo.torch_modules.export import export
+
+        return export(spec, folder)
+
+    return Network(
+        spec.name, spec.family, "torch", make, ranges={name: each.range for name, each in spec.inputs.items()}
+    )
+
+
+def _timm(model: str, family: str, batch: int, size: int, opset: int, held_out: bool) -> Network:
+    name = f"{model}_b{batch}_o{opset}"
+
+    def build() -> Any:
+        import timm
+
+        os.environ["TIMM_FUSED_ATTN"] = "1"
+        return timm.create_model(model, pretrained=False)
+
+    make = partial(_make, name, build, (batch, 3, size, size), opset)
+    return Network(name, family, "timm", make, held_out=held_out)
+
+
+def _torchvision(path: str, family: str, shape: tuple[int, ...], opset: int) -> Network:
+    name = f"{path.rpartition('.')[2]}_b{shape[0]}_o{opset}"
+
+    def build() -> Any:
+        folder, _, builder = path.rpartition(".")
+        module = importlib.import_module("torchvision.models" + (f".{folder}" if folder else ""))
+        options = {"weights": None, "weights_backbone": None} if folder == "segmentation" else {"weights": None}
+        return _Output(getattr(module, builder)(**options))
+
+    return Network(name, family, "torchvision", partial(_make, name, build, shape, opset))
+
+
+def _transformers(
+    model: str, options: Mapping[str, Any], family: str, batch: int, given: tuple[str, int], opset: int
+) -> Network:
+    kind, size = given
+    name = f"{model.lower()}_{'_'.join(str(v) for v in options.values() if v is not False)}_b{batch}_{size}_o{opset}"
+    name = name.replace("__", "_")
+
+    def build() -> Any:
+        import transformers
+
+        config = getattr(transformers, f"{model}Config")(**options)
+        config._attn_implementation = "sdpa" if opset >= 18 else "eager"
+        return _Output(getattr(transformers, f"{model}Model")(config), kind)
+
+    shape = {_TOKENS: (batch, size), _AUDIO: (batch, size), _IMAGE: (batch, 3, size, size)}[kind]
+    ranges = {"input": (0.0, 1000.0)} if kind == _TOKENS else {}
+    make = partial(_make, name, build, shape, opset, integer=kind == _TOKENS, settled=False)
+    return Network(name, family, "transformers", make, ranges=ranges)
+
+
+def _Output(model: Any, argument: str = "") -> Any:  # noqa: N802  makes a class that needs torch
+    """A module that returns one tensor, whatever ``model`` returns."""
+    from torch import nn
+
+    class Output(nn.Module):
+        """Keeps the first output."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input: Any) -> Any:
+            """The first output."""
+            found = self.model(**{argument: input}) if argument else self.model(input)
+            return next(iter(found.values())) if hasattr(found, "values") else found
+
+    return Output()
+
+
+def _make(
+    name: str, build: Callable[[], Any], shape: tuple[int, ...], opset: int, folder: Path, *,
+    integer: bool = False, settled: bool = True,
+) -> Path:  # fmt: skip
+    """Exports a network; TorchScript's exporter up to opset 17, the modern one above."""
+    import torch
+    from routecast.datasets.errors import RoutecastError
+    from routecast.datasets.zoo.torch_modules.export import settle
+
+    path = folder / f"{name}.onnx"
+    torch.set_num_threads(2)
+    torch.manual_seed(zlib.crc32(name.encode()))
+    try:
+        with warnings.catch_warnings(), open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+            warnings.simplefilter("ignore")
+            model = build()
+            example = torch.randint(0, 1000, shape) if integer else torch.rand(shape) * 2 - 1
+            if settled:
+                settle(model, (example,))
+            model.eval()
+            with torch.no_grad():
+                torch.onnx.export(
+                    model, (example,), path, input_names=["input"], output_names=["output"],
+                    opset_version=opset, dynamo=opset > 17, external_data=False, verbose=False,
+                )  # fmt: skip
+    except Exception as error:  # whatever an exporter raises: this network is skipped
+        raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error
+    _strip(path)
+    return path
+
+
+def _strip(path: Path) -> None:
+    """Drops the exporters' notes on source lines."""
+    import onnx
+
+    model = onnx.load(path)
+    graph = model.graph
+    for item in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        item.doc_string = ""
+        del item.metadata_props[:]
+    onnx.save(model, path)
