@@ -45,7 +45,6 @@ _TIMM = (
     ("regnety_008", "regnet", 8, 224, 17, False),
     ("regnetx_016", "regnet", 16, 224, 18, False),
     ("densenet121", "densenet", 4, 224, 17, False),
-    ("vgg11_bn", "vgg", 4, 224, 17, False),
     ("inception_v3", "inception", 2, 299, 17, False),
     ("mobilevit_s", "mobilevit", 4, 256, 17, False),
     ("mobilevitv2_100", "mobilevit", 8, 256, 18, False),
@@ -71,12 +70,12 @@ _TORCHVISION = (
 # class and configuration in transformers, its options, family, input, exporter opset
 _TOKENS, _AUDIO, _IMAGE = "input_ids", "input_values", "pixel_values"
 _TRANSFORMERS = (
-    ("Bert", {"num_hidden_layers": 12}, "bert", 1, (_TOKENS, 128), 17),
+    ("Bert", {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+     "bert", 1, (_TOKENS, 128), 17),
     ("Bert", {"num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048},
      "bert", 16, (_TOKENS, 64), 18),
     ("DistilBert", {}, "bert", 4, (_TOKENS, 256), 17),
     ("Electra", {"num_hidden_layers": 12}, "bert", 8, (_TOKENS, 128), 17),
-    ("GPT2", {"n_layer": 6, "use_cache": False}, "gpt", 1, (_TOKENS, 256), 18),
     ("GPT2", {"n_layer": 12, "n_embd": 512, "n_head": 8, "use_cache": False}, "gpt", 8, (_TOKENS, 64), 18),
     ("Llama", {"num_hidden_layers": 6, "hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12,
                "num_key_value_heads": 4, "use_cache": False}, "llama", 2, (_TOKENS, 128), 18),
@@ -103,6 +102,7 @@ _ZOO = (
     _spec("unet_w64_b2_s128", "unet", "unet:Unet", {"width": 64}, _image(2, 128), True),
     _spec("unet_w32_b8_s96", "unet", "unet:Unet", {"width": 32, "bilinear": True}, _image(8, 96), False),
     _spec("unet_w48_b1_s256", "unet", "unet:Unet", {"width": 48, "levels": 4}, _image(1, 256), False),
+    _spec("vgg8_b8_s96", "vgg", "convolutional:Vgg", {"width": 64}, _image(8, 96), False),
     _spec("edsr_w64_b1_s128", "super_resolution", "super_resolution:Edsr", {"width": 64, "depth": 8}, _image(1, 128), True),
     _spec("dlrm_b2048", "recommender", "recommender:Dlrm", {"fields": 26, "rows": 20000, "width": 64},
           {"dense": Input((2048, 13)), "sparse": Input((2048, 26), (0, 20000), integer=True)}, True),
@@ -210,6 +210,7 @@ def _transformers(
 
 def _Output(model: Any, argument: str = "") -> Any:  # noqa: N802  makes a class that needs torch
     """A module that returns one tensor, whatever ``model`` returns."""
+    import torch
     from torch import nn
 
     class Output(nn.Module):
@@ -222,7 +223,7 @@ def _Output(model: Any, argument: str = "") -> Any:  # noqa: N802  makes a class
         def forward(self, input: Any) -> Any:
             """The first output."""
             found = self.model(**{argument: input}) if argument else self.model(input)
-            return next(iter(found.values())) if hasattr(found, "values") else found
+            return found if isinstance(found, torch.Tensor) else next(iter(found.values()))
 
     return Output()
 

@@ -84,7 +84,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors on families that were held out, in natural logarithms: root mean square, and the quantile at ``nominal``."""
+    """Errors of logarithms on families held out: root mean square, and the quantile at ``nominal``."""
 
     std: float
     reach: float
@@ -182,7 +182,7 @@ class Baseline(CostModel):
 
 
 class DefaultBaseline(Baseline):
-    """Every route is as fast as the default route, and every default route as fast as the middle one measured."""
+    """Every route is as fast as the default, and every default as fast as the middle one of the history."""
 
     name = "default"
 
@@ -217,7 +217,7 @@ class RandomBaseline(DefaultBaseline):
 
 
 class RooflineBaseline(Baseline):
-    """The roofline model of the default latency, scaled to the history; every route is as fast as the default."""
+    """The roofline model of the default latency, scaled to the history; all routes are as fast as the default."""
 
     name = "roofline"
 

@@ -6,22 +6,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from routecast.costmodel.features import Token
+from routecast.costmodel.features import Token, roofline_ms
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
 
 _FEW_MEASUREMENTS, _FEW_MODELS = 200, 5
+_MUCH_OF_THE_TIME = 0.1
+_LIKE = 2.0
+_POWER = ("threads", "bandwidth_gbs", "peak_gflops", "streaming_multiprocessors")
 
 
 @dataclass(frozen=True)
 class Familiarity:
-    """The names that the training history held.
+    """The names that the training history held, and the devices.
 
     Attributes:
         ops: operator types.
         settings: route settings, as ``name=value``.
         backends: names of back-ends.
-        devices: ``backend/device`` pairs.
+        devices: what each device can do, by ``backend/device``.
         families: architecture families.
         measurements, models: how many.
         spread: standard deviation of the measured log ratios, the prior of a setting nobody has measured.
@@ -31,7 +34,7 @@ class Familiarity:
     ops: frozenset[str]
     settings: frozenset[str]
     backends: frozenset[str]
-    devices: frozenset[str]
+    devices: Mapping[str, Mapping[str, float]]
     families: frozenset[str]
     measurements: int
     models: int
@@ -52,14 +55,29 @@ class Familiarity:
         if environment.backend not in self.backends:
             seen = ", ".join(sorted(self.backends)) or "none"
             found.append(f"back-end {environment.backend} was never measured (only {seen})")
-        elif f"{environment.backend}/{environment.device}" not in self.devices:
-            found.append(f"device {environment.device} was never measured with {environment.backend}")
+        elif not self._knows_device(environment):
+            device = environment.device
+            found.append(f"neither {device} nor a device like it was ever measured with {environment.backend}")
         unknown = sorted(graph.ops - self.ops)
-        if unknown:
-            share = sum(node.flops for node in graph.nodes if node.op in unknown) / max(graph.flops, 1.0)
+        times = roofline_ms(graph, environment)
+        share = sum(time for time, node in zip(times, graph.nodes, strict=True) if node.op in unknown) / times.sum()
+        if share > _MUCH_OF_THE_TIME:
             listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-            found.append(f"operators never measured: {listed} ({share:.0%} of the model's FLOPs)")
+            found.append(f"operators never measured: {listed} (about {share:.0%} of the model's time)")
         return tuple(found)
+
+    def _knows_device(self, environment: Environment) -> bool:
+        """Whether this device was measured with this back-end, or one as powerful within a factor of 2."""
+        if f"{environment.backend}/{environment.device}" in self.devices:
+            return True
+        mine = powers(environment)
+        return any(
+            device.partition("/")[0] == environment.backend
+            and bool(mine)
+            and mine.keys() == theirs.keys()
+            and all(1 / _LIKE <= mine[name] / theirs[name] <= _LIKE for name in mine)
+            for device, theirs in self.devices.items()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
@@ -74,3 +92,8 @@ class Familiarity:
         values: dict[str, Any] = {item.name: data[item.name] for item in fields(cls)}
         values.update({name: frozenset(item) for name, item in values.items() if isinstance(item, list)})
         return cls(**values)
+
+
+def powers(environment: Environment) -> dict[str, float]:
+    """The numbers of an environment that say how powerful the device is, where they are known."""
+    return {name: environment.numbers[name] for name in _POWER if environment.numbers.get(name, 0.0) > 0}

@@ -29,7 +29,8 @@ TOKEN_TEXTS, TOKEN_NUMBERS = 16, 4
 GRAPH_NUMBERS = 9
 ENVIRONMENT_NAMES = (
     "cores", "threads", "clock_mhz", "memory_gb", "l2_mb", "l3_mb", "bandwidth_gbs", "peak_gflops",
-    "streaming_multiprocessors",
+    "streaming_multiprocessors", "compute_capability", "memory_clock_mhz", "power_limit_w",
+    "avx2", "avx512", "vnni", "avx_vnni", "amx_int8", "bf16", "neon", "dotprod", "i8mm", "sve",
 )  # fmt: skip
 ENVIRONMENT_TEXTS, ENVIRONMENT_NUMBERS = 20, 2 * len(ENVIRONMENT_NAMES)
 

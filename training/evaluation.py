@@ -55,7 +55,7 @@ class Evaluation:
 
 
 def evaluate(
-    records: Records, out_of_fold: OutOfFold, baselines: Callable[[], Sequence[Baseline]] | None = None
+    records: Records, out_of_fold: OutOfFold, make_baselines: Callable[[], Sequence[Baseline]] | None = None
 ) -> Evaluation:
     """Compares the learned cost model's predictions on held-out families with those of baselines.
 
@@ -65,12 +65,12 @@ def evaluate(
     Args:
         records: what was trained on.
         out_of_fold: predictions of the learned cost model on them.
-        baselines: makes one of each; None for all of ``routecast.costmodel.baselines``.
+        make_baselines: makes one of each; None for all of ``routecast.costmodel.baselines``.
     """
-    if baselines is None:
-        from routecast.costmodel.baselines import baselines
+    if make_baselines is None:
+        from routecast.costmodel.baselines import baselines as make_baselines
     predictions = {LEARNED: out_of_fold}
-    for model in baselines():
+    for model in make_baselines():
         found = baseline_out_of_fold(records, out_of_fold, model)
         if found is not None:
             predictions[model.name] = found
@@ -124,25 +124,20 @@ def _choice(rows: RouteRows, group: Array) -> dict[str, float]:
 
 def _latency_error(found: OutOfFold, family: str | None) -> float | None:
     rows, models = found.routes, found.models
-    defaults = {
-        key: (actual, predicted)
-        for *key_parts, actual, predicted in zip(
-            models.fingerprint, models.environment, models.log_default, models.predicted, strict=True
-        )
-        if np.isfinite(actual)
-        for key in [tuple(key_parts)]
-    }
+    keys = zip(models.fingerprint, models.environment, strict=True)
+    of_default = dict(zip(keys, models.predicted - models.log_default, strict=True))
+    of_ratio = rows.predicted - rows.log_ratio
     errors = [
-        abs(np.exp(defaults[key][1] + rows.predicted[index] - defaults[key][0] - rows.log_ratio[index]) - 1)
+        abs(np.exp(of_default[rows.fingerprint[index], rows.environment[index]] + of_ratio[index]) - 1)
         for index in rows.timed
-        if (key := (rows.fingerprint[index], rows.environment[index])) in defaults
-        and (family is None or rows.family[index] == family)
+        if family is None or rows.family[index] == family
     ]
-    return float(np.mean(errors)) if errors else None
+    known = [error for error in errors if np.isfinite(error)]
+    return float(np.mean(known)) if known else None
 
 
 def baseline_out_of_fold(records: Records, like: OutOfFold, model: Baseline) -> OutOfFold | None:
-    """A baseline's predictions of the rows of ``like``, fitted without each row's fold; None when it cannot be fitted."""
+    """Predictions of the rows of ``like`` by fits without each row's fold; None when it cannot be fitted."""
     routes, models = _Filled(like.routes), _FilledModels(like.models)
     for member in np.unique(like.models.member):
         held = {f for f, m in zip(like.models.family, like.models.member, strict=True) if m == member}

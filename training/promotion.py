@@ -129,7 +129,10 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
     """
     rows = challenger.routes
     shares, compared = [], 0
-    for group in rows.groups():
+    for timed in rows.groups():
+        group = timed[np.isfinite(rows.predicted[timed])]
+        if not len(group):
+            continue
         first = group[0]
         view_of = rows.fingerprint[first], rows.environment[first]
         routes = [rows.routes[index] for index in group]

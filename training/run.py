@@ -118,13 +118,12 @@ def _tracked(
 ) -> TrainOutcome:
     with Tracker() as tracker, tempfile.TemporaryDirectory() as scratch:
         losses = _Losses(observer)
-        tracker.log(params=_params(config), tags=_tags(records))
+        tracker.describe(params=_params(config), tags=_tags(records))
         result = train_ensemble(records, config, losses)
-        for epoch, values in losses.by_epoch.items():
-            tracker.log(values=values, step=epoch)
+        tracker.log(losses.by_epoch)
         model = Path(scratch) / ARTIFACT
         evaluation = _save(result, records, model)
-        tracker.log(values=_values(evaluation))
+        tracker.log({0: _values(evaluation)})
         tracker.keep(model, ARTIFACT)
         draw(evaluation, result.out_of_fold, Path(scratch) / "figures")
         tracker.keep(Path(scratch) / "figures", "figures")
@@ -133,7 +132,7 @@ def _tracked(
         version = tracker.register({**_tags(records), "schema": str(SCHEMA), "verdict": reason})
         if promoted:
             tracker.promote(version)
-        tracker.log(tags={"promoted": str(promoted), "verdict": reason})
+        tracker.describe(tags={"promoted": str(promoted), "verdict": reason})
         folder = tracker.local_model()
         if output is not None:
             _save(result, records, output, evaluation)

@@ -112,24 +112,29 @@ class Tracker:
         with _failures():
             self._client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
 
-    def log(
-        self,
-        *,
-        params: Mapping[str, object] | None = None,
-        tags: Mapping[str, str] | None = None,
-        values: Mapping[str, float] | None = None,
-        step: int = 0,
+    def describe(
+        self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
     ) -> None:
-        """Records parameters, tags and figures."""
-        from mlflow.entities import Metric, Param, RunTag
-        from mlflow.utils.time import get_current_time_millis
+        """Records parameters and tags."""
+        from mlflow.entities import Param, RunTag
 
-        now = get_current_time_millis()
-        found = [Metric(_metric_name(name), value, now, step) for name, value in (values or {}).items()]
         named = [Param(name, str(value)) for name, value in (params or {}).items()]
         marked = [RunTag(name, value) for name, value in (tags or {}).items()]
         with _failures():
             self._client.log_batch(self.run_id, params=named, tags=marked)
+
+    def log(self, by_step: Mapping[int, Mapping[str, float]]) -> None:
+        """Records figures by name, of each step."""
+        from mlflow.entities import Metric
+        from mlflow.utils.time import get_current_time_millis
+
+        now = get_current_time_millis()
+        found = [
+            Metric(_metric_name(name), value, now, step)
+            for step, values in by_step.items()
+            for name, value in values.items()
+        ]
+        with _failures():
             for start in range(0, len(found), _BATCH):
                 self._client.log_batch(self.run_id, metrics=found[start : start + _BATCH])
 

@@ -13,7 +13,7 @@ import torch
 
 from routecast.costmodel.calibration import Calibration
 from routecast.costmodel.ensemble import Ensemble
-from routecast.costmodel.familiarity import Familiarity
+from routecast.costmodel.familiarity import Familiarity, powers
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
@@ -226,8 +226,8 @@ def _familiarity(records: Records, examples: Sequence[Example], *, calibrated: b
     return Familiarity(
         ops=frozenset(op for example in examples for op in records.graphs[example.fingerprint].ops),
         settings=frozenset(f"{name}={value}" for example in examples for name, value in example.tokens),
-        backends=frozenset(environment.backend for environment in environments),
-        devices=frozenset(f"{environment.backend}/{environment.device}" for environment in environments),
+        backends=frozenset(item.backend for item in environments),
+        devices={f"{item.backend}/{item.device}": powers(item) for item in environments},
         families=frozenset(example.family for example in examples),
         measurements=len(records.measurements),
         models=len({example.fingerprint for example in examples}),

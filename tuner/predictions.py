@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from routecast.costmodel.base import CostModel
 from routecast.datasets.errors import UsageError
 from routecast.tuner.results import RoutePrediction
 
 if TYPE_CHECKING:
-    from routecast.costmodel.base import CostModel, Predictions
+    from routecast.costmodel.base import Predictions
 
 
 def need_cost_model(given: CostModel | str | Path | None) -> CostModel:
@@ -19,7 +20,7 @@ def need_cost_model(given: CostModel | str | Path | None) -> CostModel:
     Raises:
         UsageError: there is none.
     """
-    if given is not None and not isinstance(given, str | Path):
+    if isinstance(given, CostModel):
         return given
     from routecast.training import find_cost_model
 

@@ -19,9 +19,10 @@ _REDRAWS_PER_SECOND = 1
 class TerminalProgress(Observer):
     """Prints a line per measured route; on a terminal, a bar below shows stage, best so far and time left."""
 
-    def __init__(self, console: Console) -> None:
-        """Takes where to print, usually stderr."""
+    def __init__(self, console: Console, *, several_models: bool = False) -> None:
+        """Takes where to print, usually stderr, and whether lines must say which model they are about."""
         self._console = console
+        self._several_models = several_models
         self._bar: tuple[Progress, TaskID] | None = None
         self._began = 0.0
         self._first: int | None = None
@@ -49,8 +50,11 @@ class TerminalProgress(Observer):
         """Prints a line about the route and moves the bar."""
         left = self._left(done, total)
         # Where there is no terminal, a line of the log is a route.
+        model = f"{measurement.model} " if self._several_models else ""
         unwrapped = not self._console.is_terminal
-        self._console.print(describe(measurement, prediction, done, total), markup=False, soft_wrap=unwrapped)
+        self._console.print(
+            model + describe(measurement, prediction, done, total), markup=False, soft_wrap=unwrapped
+        )
         best_text = (
             "best so far: default"
             if best is None or (best.ratio or 1) >= 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.registry import get_backend

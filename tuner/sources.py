@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from routecast.costmodel.base import CostModel
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement
 from routecast.tuner.comparison import (
@@ -22,7 +23,6 @@ from routecast.tuner.predictions import by_route, held_out_members, need_cost_mo
 from routecast.tuner.results import TuneResult
 
 if TYPE_CHECKING:
-    from routecast.costmodel.base import CostModel
     from routecast.costmodel.ensemble import Ensemble
     from routecast.costmodel.familiarity import Familiarity
     from routecast.datasets.records import Records
@@ -47,13 +47,8 @@ def compare(source: str | Path, cost_model: CostModel | str | Path | None = None
         return compare_result(TuneResult.load(Path(source)))
     records = read_records(source)
     if not records.measurements:
-        raise UsageError(
-            f"{without_password(source)} holds no measurements: tune or collect first, or name another history"
-        )
-    if cost_model is None or isinstance(cost_model, str | Path):
-        members = held_out_members(cost_model)
-    else:
-        members = {}
+        raise UsageError(f"{without_password(source)} holds no measurements: tune or collect first")
+    members = {} if isinstance(cost_model, CostModel) else held_out_members(cost_model)
     return compare_records(
         records, need_cost_model(cost_model), source=without_password(source), members=members
     )

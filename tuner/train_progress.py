@@ -12,6 +12,7 @@ from routecast.tuner.progress import duration
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+
     from routecast.training.trainer import TrainingResult
 
 _LINES_PER_MEMBER = 5

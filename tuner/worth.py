@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from routecast.datasets.measurement import Measurement
 
 Array = npt.NDArray[np.float64]

@@ -59,7 +59,7 @@ def ensemble(graph: Graph, environment: Environment) -> Ensemble:
             ops=graph.ops,
             settings=frozenset({"session.threads=1", "session.arena=off", "optimizer.fusion=off"}),
             backends=frozenset({environment.backend}),
-            devices=frozenset({f"{environment.backend}/{environment.device}"}),
+            devices={f"{environment.backend}/{environment.device}": {"threads": 2.0, "peak_gflops": 100.0}},
             families=frozenset({"cnn"}),
             measurements=1000,
             models=40,

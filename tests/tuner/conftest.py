@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from routecast.datasets.environment import Environment
 from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
 from routecast.datasets.route import Route

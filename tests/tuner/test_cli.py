@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.history import History
 from routecast.datasets.records import Records
@@ -19,7 +21,6 @@ from routecast.tuner.cli import app
 from routecast.tuner.cli.networks import tune_command
 from routecast.tuner.cli.options import parse_ranges, parse_shapes
 from routecast.tuner.results import TuneResult
-from typer.testing import CliRunner, Result
 
 COMMANDS = ("tune", "predict", "knobs", "collect", "train", "compare", "history", "networks", "doctor")
 HEAVY = (

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from routecast.datasets.errors import UsageError
 from routecast.tuner.cli.options import parse_ranges, parse_shapes
 from routecast.tuner.cli.output import print_json

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from routecast.costmodel.base import CostModel, ModelView, Predictions
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError

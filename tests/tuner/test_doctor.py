@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from routecast.datasets.errors import RoutecastError
 from routecast.tuner import doctor
 from routecast.tuner.backends.base import Check
 from routecast.tuner.cli import app
-from typer.testing import CliRunner
 
 
 @pytest.fixture(autouse=True)

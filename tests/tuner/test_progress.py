@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+
 from routecast.datasets.measurement import Measurement
 from routecast.tuner.progress import TerminalProgress, describe, duration
 from routecast.tuner.results import RoutePrediction
@@ -67,3 +68,11 @@ def test_a_failure_is_described_by_status_and_message(measurements: tuple[Measur
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_lines_name_the_model_when_there_are_several(measurements: tuple[Measurement, ...]) -> None:
+    stream = io.StringIO()
+    progress = TerminalProgress(Console(file=stream, width=100), several_models=True)
+    progress.started(2)
+    progress.measured(measurements[1], None, None, 1, 2)
+    assert stream.getvalue().startswith("toy [1/2] pass.fuse=on")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
+
 import routecast.training
 from routecast.costmodel.base import CostModel, ModelView, Predictions
 from routecast.datasets.environment import Environment
@@ -15,7 +17,6 @@ from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.datasets.zoo import network
 from routecast.tuner.cli import app
 from routecast.tuner.ranking import candidate_routes, predict
-from typer.testing import CliRunner
 
 
 class _ThreadsAreBad(CostModel):

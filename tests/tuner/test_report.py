@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from routecast.datasets.graph import Graph, Node, Tensor
 from routecast.datasets.measurement import LocalTime
 from routecast.datasets.route import Route

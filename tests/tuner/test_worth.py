@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from routecast.datasets.measurement import Measurement, Status
 from routecast.datasets.route import Route
 from routecast.tuner.worth import setting_worth

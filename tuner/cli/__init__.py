@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+
 from routecast.tuner.cli import collect, compare, doctor, history, knobs, networks, predict, train, tune
 from routecast.tuner.cli.errors import GuardedGroup
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from routecast.tuner.cli import options
 from routecast.tuner.cli.errors import say_if_interrupted
 
@@ -48,7 +49,7 @@ def collect(
     chosen = _chosen(network or [], family or [])
     config = CollectConfig(backend, per_network=per_network, seed=seed, timeout_s=timeout, minutes=minutes)
     with Journal(journal) if journal else History(history) as store:
-        summary = run(chosen, store, config, TerminalProgress(console(err=True)))
+        summary = run(chosen, store, config, TerminalProgress(console(err=True), several_models=True))
         place = str(store.path)
     if json:
         print_json({**vars(summary), "store": place})

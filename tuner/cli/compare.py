@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from routecast.tuner.cli import options
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
+
 from routecast.tuner.cli import options
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def doctor(history: options.HistoryOption = None, json: options.JsonOption = Fal
 
 def _show(sections: list[Section]) -> None:
     from rich.text import Text
+
     from routecast.tuner.cli.output import console
 
     screen = console()

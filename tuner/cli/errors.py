@@ -7,8 +7,9 @@ import os
 import traceback
 
 import typer
-from routecast.datasets.errors import RoutecastError
 from typer.core import TyperGroup
+
+from routecast.datasets.errors import RoutecastError
 
 _INTERRUPTED = 130
 _KEPT = "routecast.kept"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from routecast.datasets.errors import UsageError
 
 

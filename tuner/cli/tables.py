@@ -9,6 +9,7 @@ from routecast.tuner.cli.output import table
 
 if TYPE_CHECKING:
     from rich.table import Table
+
     from routecast.datasets.route import Route
     from routecast.tuner.comparison import ModelComparison, Pair
     from routecast.tuner.results import RoutePrediction

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from routecast.tuner.cli import options
 from routecast.tuner.cli.errors import say_if_interrupted
 
@@ -74,8 +75,11 @@ def train(
 
 
 def _config(config: TrainConfig, members: int | None, epochs: int | None) -> TrainConfig:
-    given = {"members": members, "epochs": epochs}
-    return replace(config, **{name: value for name, value in given.items() if value is not None})
+    return replace(
+        config,
+        members=config.members if members is None else members,
+        epochs=config.epochs if epochs is None else epochs,
+    )
 
 
 def _show(outcome: TrainOutcome) -> None:

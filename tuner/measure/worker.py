@@ -19,7 +19,7 @@ from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildR
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.accuracy import AccuracyLimit, check_reference, losses
 from routecast.tuner.measure.inputs import load_arrays, save_arrays
-from routecast.tuner.measure.timing import TimingConfig, time_beside
+from routecast.tuner.measure.timing import TimingConfig, caller_on_first_core, time_beside
 
 PROFILE_REPEATS = 5
 
@@ -186,7 +186,8 @@ def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
     default = backend.load(_shared_build(backend, job, Route(), "default"), Route(), Path(job.model))
     for executable in (candidate, default):
         executable.prepare(inputs)
-    timing = time_beside(candidate, default, job.timing, job.seed)
+    with caller_on_first_core():
+        timing = time_beside(candidate, default, job.timing, job.seed)
     candidate.close()
     default.close()
     return {**asdict(timing), "latency_ms": _median(timing.blocks_ms), "default_ms": _median(timing.default_blocks_ms)}

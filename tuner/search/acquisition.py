@@ -79,7 +79,7 @@ def choose_batch(
 
 
 def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator, attitude: Attitude) -> Array:
-    """Improvement of R candidates on ``best`` in S scenarios, 0 where they fail or do not improve, shape (R, S)."""
+    """Improvement of R candidates on ``best`` in S scenarios, 0 where there is none, shape (R, S)."""
     effect = np.abs(alone.log_ratio) + _UNCERTAINTY_SHARE * alone.std
     luck = _shared_luck(_settings_matrix(scores.routes, _by_setting(alone.routes, effect)), _SHARED_EFFECT, rng)
     toll = _PER_SETTING * np.array([len(route) for route in scores.routes])
@@ -98,7 +98,7 @@ def _by_setting(routes: Sequence[Route], values: Array) -> dict[Setting, float]:
 
 
 def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) -> Array:
-    """Rows of unit length, one per route, whose squares share out to the T settings that occur; shape (R, T)."""
+    """Rows of unit length, one per route, with weights at its settings out of the T that occur; shape (R, T)."""
     columns: dict[Setting, int] = {}
     for route in routes:
         for setting in route.items():

@@ -96,7 +96,7 @@ class Strategy(ABC):
         return self._allowed is None or route in self._allowed
 
     def _random(self, count: int) -> list[Route]:
-        """Draws ``count`` new random routes; when drawing finds too few, a walk over single changes finds the rest."""
+        """Draws ``count`` new random routes; those that drawing does not find, a walk over single changes does."""
         if self.candidates is not None:
             new = [route for route in self.candidates if self._is_new(route)]
             return [new[index] for index in self.rng.permutation(len(new))[:count]]
@@ -107,7 +107,7 @@ class Strategy(ABC):
 
 
 def walk(space: RouteSpace, count: int, exclude: set[Route]) -> list[Route]:
-    """Finds up to ``count`` routes not excluded, by single changes from the default route, then from those, and so on.
+    """Finds up to ``count`` routes not excluded: single changes of the default route, then of those, and so on.
 
     It reaches every route of the space, so fewer than ``count`` come back only when no others are left.
     """

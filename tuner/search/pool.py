@@ -60,7 +60,7 @@ class Scores:
 
     @property
     def promise(self) -> Array:
-        """Optimistic log ratio, its gain weighed by the chance that the route works; lower is better, shape (R,)."""
+        """Optimistic log ratio, gains weighed by the chance that the route works; lower is better, shape (R,)."""
         optimistic = self.log_ratio - self.std
         return np.maximum(optimistic, 0.0) + (1.0 - self.failure) * np.minimum(optimistic, 0.0)
 
@@ -120,7 +120,7 @@ def _combinations(space: RouteSpace, singles: Sequence[Route]) -> list[Route]:
 
 
 def _offspring(space: RouteSpace, elite: Sequence[Route], rng: np.random.Generator) -> Iterator[Route]:
-    """Endless children of elite routes: the union of two, a mix of two, or one with a setting changed or dropped."""
+    """Endless children of elite routes: two united, two mixed, or one with a setting changed or dropped."""
     knobs = [knob for knob in space.knobs if knob.alternatives]
     while elite:
         settings = dict(elite[int(rng.integers(len(elite)))])

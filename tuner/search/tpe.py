@@ -24,7 +24,7 @@ _DRAWS_PER_ROUTE = 10
 
 
 class TpeSearch(Strategy):
-    """Minimises the log ratio with Optuna's TPE sampler (Bergstra et al., 2011), through its ask-and-tell interface.
+    """Minimises the log ratio with Optuna's TPE sampler (Bergstra et al., 2011), by ask and tell.
 
     Each knob is a categorical parameter, suggested only while its requirements are met. The default route is told
     as the first trial, with log ratio 0.

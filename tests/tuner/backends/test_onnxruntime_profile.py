@@ -61,7 +61,8 @@ def test_time_in_bodies_is_counted_once():
         ("/l/Conv_1", 1),
         ("fused /l/Conv_1", 1),
         ("/l/Conv_12_nchwc", 2),
-        ("/l/Conv_123", -1),
+        ("/l/Conv_123", 0),
+        ("/l/Convex", -1),
         ("x/l/Conv", -1),
         ("conv_out_1_nchwc", 1),
         ("ReorderInput", -1),
@@ -89,6 +90,32 @@ def test_bodies_come_after_the_node_that_holds_them():
     )
     assert [Origins(model, {}).node(name) for name in ("a", "p", "q", "y")] == [0, 1, 2, 3]
     assert ["y"] in computed_tensors(model).values()
+
+
+@pytest.mark.parametrize(
+    ("op", "node"), [("FusedConv", 0), ("QLinearConv", 0), ("Relu", 3), ("Add", 2), ("Other", 3), ("", 3)]
+)
+def test_a_fused_node_counts_for_the_node_of_its_kind(op, node):
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        network (float[1,2,4,4] x, float[2,2,3,3] w, float[1] s) => (float[1,2,2,2] y) {
+            c = Conv(x, w)  m = Mul(c, s)  a = Add(m, s)  y = Relu(a)
+        }
+        """
+    )
+    assert Origins(model, {}, {"made": ["y"]}).node("made", op) == node
+
+
+def test_a_product_of_matrices_is_no_product():
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        network (float[2,2] x, float[2,2] w, float[1] s) => (float[2,2] y) { m = MatMul(x, w)  y = Mul(m, s) }
+        """
+    )
+    origins = Origins(model, {}, {"made": ["y"]})
+    assert [origins.node("made", op) for op in ("FusedMatMul", "Gemm", "Mul")] == [0, 0, 1]
 
 
 @given(st.text(max_size=40))

@@ -79,7 +79,7 @@ class Lab:
 
 @dataclass(frozen=True)
 class Effects:
-    """A cost model that believes in given additive effects and risks; what it knows of latency does not matter."""
+    """A cost model that believes in given additive effects and risks; its latencies do not matter."""
 
     effects: dict[tuple[str, str], float]
     failure_of: dict[tuple[str, str], float] = field(default_factory=dict)

@@ -190,7 +190,8 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
         "an Add after a Tanh", "merges the steps of the tanh form of Gelu into one operator",
     ),
     Optimizer(
-        "QuickGeluFusion", ("QuickGeluFusion",), _UP_TO_EXTENDED, lambda facts: facts.follows("Sigmoid", "Mul"),
+        "QuickGeluFusion", ("QuickGeluFusion",), _UP_TO_EXTENDED,
+        lambda facts: facts.follows("Sigmoid", "Mul"),
         "a Mul after a Sigmoid", "merges Sigmoid and Mul into one operator",
     ),
     Optimizer(

@@ -52,7 +52,7 @@ def local_times(trace: str, repeats: int, origins: Origins) -> list[LocalTime]:
         for kernel in inside:
             totals.setdefault((kernel.name, kernel.op), [0] * len(runs))[index] += kernel.own
     return [
-        LocalTime(name, op, statistics.median(micros) / 1e3, origins.node(name))
+        LocalTime(name, op, statistics.median(micros) / 1e3, origins.node(name, op))
         for (name, op), micros in totals.items()
     ]
 
