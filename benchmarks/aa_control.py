@@ -17,7 +17,7 @@ from routecast.datasets.route import Route
 from routecast.datasets.zoo import network
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
-from routecast.tuner.tune import CONFIRMATIONS, Confirmation, control_margin
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.zoo import Network, network, networks
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
-from routecast.tuner.tune import CONFIRMATIONS, Confirmation, TuneConfig, tune
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation
+from routecast.tuner.tuning import TuneConfig, tune
 
 CONFIRMED_OF_POOL = 4
 

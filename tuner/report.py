@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _OPERATORS_SHOWN = 12
+_FLAGS = {"timeout_s": "--timeout"}
+"""Options of the command line that are not named as in ``TuneConfig``."""
 
 
 @dataclass(frozen=True)
@@ -119,22 +121,40 @@ def _confirmed(result: TuneResult) -> Measurement | None:
 
 
 def _command(result: TuneResult) -> str:
-    words = ["routecast", "tune", str(result.model_path), "--backend", result.environment.backend]
-    return shlex.join([*words, "--strategy", result.strategy, "--builds", str(max(1, result.builds))])
+    """The command line that tunes the same model with the same options."""
+    words = ["routecast", "tune", str(result.model_path)]
+    for name, value in _changed_options(result).items():
+        if name == "allow_numerics":
+            words.append("--no-numerics")
+        else:
+            words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
+    for name, sizes in result.settings["shapes"].items():
+        words += ["--shapes", f"{name}:{'x'.join(map(str, sizes))}"]
+    for name, (low, high) in result.settings["ranges"].items():
+        words += ["--range", f"{name}:{low}:{high}"]
+    for path in result.settings["inputs"]:
+        words += ["--inputs", path]
+    return shlex.join(words)
 
 
 def _snippet(result: TuneResult) -> str:
-    options = {
-        "backend": result.environment.backend,
-        "strategy": result.strategy,
-        "builds": max(1, result.builds),
-    }
-    listed = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    """The same through Python."""
+    options = ", ".join(f"{name}={value!r}" for name, value in _changed_options(result).items())
+    given = {name: result.settings[name] for name in ("shapes", "inputs", "ranges") if result.settings[name]}
+    arguments = "".join(f", {name}={value!r}" for name, value in given.items())
     return f"""from routecast.tuner import TuneConfig, tune
 
-config = TuneConfig({listed})
-result = tune({str(result.model_path)!r}, config=config)
+config = TuneConfig({options})
+result = tune({str(result.model_path)!r}{arguments}, config=config)
 print(result.verdict, result.winner, result.artifact, sep="\\n")"""
+
+
+def _changed_options(result: TuneResult) -> dict[str, Any]:
+    """Options of the tune that differ from their default."""
+    from routecast.tuner.tuning import TuneConfig
+
+    default = vars(TuneConfig())
+    return {name: result.settings[name] for name in default if result.settings[name] != default[name]}
 
 
 def percent(value: float | None, digits: int = 1) -> str:

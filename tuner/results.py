@@ -63,6 +63,7 @@ class TuneResult:
         strategy: name of the search strategy.
         output: folder of the results.
         artifact: the winner's file in it.
+        settings: options of the tune and of its inputs, as JSON values.
         seconds: wall-clock time of this run.
         builds: number of routes explored.
     """
@@ -87,6 +88,7 @@ class TuneResult:
     strategy: str
     output: Path
     artifact: Path | None
+    settings: Mapping[str, Any]
     seconds: float
     builds: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from routecast.datasets.environment import Environment
 from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
 from routecast.datasets.route import Route
 from routecast.tuner.results import RoutePrediction, TuneResult
+from routecast.tuner.tuning import TuneConfig
 
 ENVIRONMENT = Environment(
     backend="onnxruntime",
@@ -113,6 +115,7 @@ def result(
         strategy="model",
         output=tmp_path,
         artifact=tmp_path / "model.onnx",
+        settings={**asdict(TuneConfig(builds=6)), "shapes": {"x": [1, 3]}, "inputs": [], "ranges": {}},
         seconds=61.0,
         builds=6,
     )

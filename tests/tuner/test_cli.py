@@ -160,7 +160,7 @@ def test_an_interrupted_tune_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("routecast.tuner.tune.tune", interrupted)
+    monkeypatch.setattr("routecast.tuner.tuning.tune", interrupted)
     result = run("tune", "model.onnx")
     assert result.exit_code == 130
     assert "--resume" in result.stderr
@@ -194,7 +194,7 @@ def test_compare_shows_a_table_json_and_a_report(result: TuneResult, tmp_path: P
 
 
 def test_a_tunes_result_is_shown(result: TuneResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("routecast.tuner.tune.tune", lambda *_, **__: result)
+    monkeypatch.setattr("routecast.tuner.tuning.tune", lambda *_, **__: result)
     shown = run("tune", "model.onnx")
     assert shown.exit_code == 0
     for text in (
@@ -222,7 +222,7 @@ def test_tune_passes_its_options_on(
         calls.append((model, options))
         return result
 
-    monkeypatch.setattr("routecast.tuner.tune.tune", record)
+    monkeypatch.setattr("routecast.tuner.tuning.tune", record)
     shown = run(
         "tune",
         "m.onnx",

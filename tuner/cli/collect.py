@@ -41,8 +41,8 @@ def collect(
     from routecast.datasets.history import History
     from routecast.datasets.journal import Journal
     from routecast.tuner.cli.output import console, print_json
-    from routecast.tuner.collect import CollectConfig
-    from routecast.tuner.collect import collect as run
+    from routecast.tuner.collection import CollectConfig
+    from routecast.tuner.collection import collect as run
     from routecast.tuner.progress import TerminalProgress
 
     say_if_interrupted(context, "every measurement made so far is kept; the same command goes on from there")

@@ -89,8 +89,8 @@ def tune(
     """Find a faster route of MODEL: predict, measure the most promising ones, confirm the winner."""
     from routecast.tuner.cli.output import console, print_json
     from routecast.tuner.progress import TerminalProgress
-    from routecast.tuner.tune import TuneConfig
-    from routecast.tuner.tune import tune as run
+    from routecast.tuner.tuning import TuneConfig
+    from routecast.tuner.tuning import tune as run
 
     say_if_interrupted(
         context, "every measurement made so far is kept; the same command with --resume goes on from there"

@@ -26,6 +26,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 def main(modules: list[str]) -> None:
     """Serves jobs until standard input closes."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer, and it ends this process
     for module in modules:
         importlib.import_module(module)
     importlib.import_module("routecast.tuner.measure.worker")

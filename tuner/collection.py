@@ -118,6 +118,7 @@ class _Collection:
         self.done: list[Measurement] = []
         self.skipped: dict[str, str] = {}
         self.total = 0
+        self.held = store.records()
 
     def late(self) -> bool:
         """Whether the time is up."""
@@ -155,11 +156,13 @@ class _Collection:
                 self._one(bench, route, purpose)
 
     def _known(self, model: Model) -> set[Route]:
+        """Routes of a model that the store held, measured on this kind of device, when the collection began."""
         here = self.backend.environment()
         return {
             item.route
-            for item in self.store.measurements(fingerprint=model.graph.fingerprint)
-            if comparable(self.store.environment(item.environment), here)
+            for item in self.held.measurements
+            if item.fingerprint == model.graph.fingerprint
+            and comparable(self.held.environments[item.environment], here)
         }
 
     def _one(self, bench: Workbench, route: Route, purpose: Purpose) -> None:

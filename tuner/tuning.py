@@ -6,11 +6,10 @@ import json
 import math
 import shutil
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement, Purpose
@@ -18,6 +17,7 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import Backend
 from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, verdict
 from routecast.tuner.measure.accuracy import AccuracyLimit
 from routecast.tuner.measure.inputs import Ranges
 from routecast.tuner.measure.runner import Limits
@@ -25,13 +25,13 @@ from routecast.tuner.measure.workbench import BenchConfig, Workbench
 from routecast.tuner.results import Observer, RoutePrediction, TuneResult, best_of
 from routecast.tuner.search import make_strategy
 from routecast.tuner.search.base import Strategy
+from routecast.tuner.state import TuneState
 
 if TYPE_CHECKING:
     from routecast.costmodel.base import ModelView
     from routecast.datasets.history import History
 
 CONFIRMED_ROUTES = 2
-CONFIRMATIONS = 2
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ def tune(
     owned = not isinstance(history, History)
     store = History(history) if not isinstance(history, History) else history
     try:
-        state = _State.begin(output, opened, config, resume)
+        begin = TuneState.resume if resume else TuneState.begin
+        state = begin(output, opened.graph.fingerprint, _settings(config, shapes, inputs, ranges))
         session = _Tune(opened, backend, store, state, config, observer)
         bench = BenchConfig(
             inputs=tuple(Path(path) for path in inputs),
@@ -143,55 +144,28 @@ def tune(
             store.close()
 
 
-@dataclass
-class _State:
-    """What must outlive a kill, besides the measurements in the history: ``state.json`` in the output folder."""
-
-    output: Path
-    run: str
-    fingerprint: str
-    settings: dict[str, object]
-    predictions: list[RoutePrediction]
-
-    @classmethod
-    def begin(cls, output: Path, model: Model, config: TuneConfig, resume: bool) -> _State:
-        """Starts anew, or reads what an interrupted tune left.
-
-        Raises:
-            UsageError: there is nothing to resume, or it was another model or other options.
-        """
-        settings = json.loads(json.dumps(asdict(config), default=str))
-        path = output / "state.json"
-        if not resume:
-            output.mkdir(parents=True, exist_ok=True)
-            state = cls(output, uuid.uuid4().hex[:12], model.graph.fingerprint, settings, [])
-            state.save()
-            return state
-        if not path.exists():
-            raise UsageError(f"nothing to resume in {output}: it holds no state.json; start without --resume")
-        data = json.loads(path.read_text())
-        if data["fingerprint"] != model.graph.fingerprint:
-            raise UsageError(f"{output} holds the tune of another model: give its own --output or start anew")
-        free = {"builds", "rounds", "minutes"}  # a tune may be resumed with a greater budget
-        changed = sorted(k for k in settings if k not in free and settings[k] != data["settings"].get(k))
-        if changed:
-            raise UsageError(f"resuming with other options than the tune in {output} began with: {', '.join(changed)}")
-        predictions = [RoutePrediction.from_json(item) for item in data["predictions"]]
-        return cls(output, data["run"], data["fingerprint"], settings, predictions)
-
-    def save(self) -> None:
-        """Writes it, whole or not at all."""
-        data = {**vars(self), "output": str(self.output), "predictions": [p.to_json() for p in self.predictions]}
-        partial = self.output / "state.partial"
-        partial.write_text(json.dumps(data))
-        partial.replace(self.output / "state.json")
+def _settings(
+    config: TuneConfig,
+    shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Sequence[str | Path],
+    ranges: Ranges | None,
+) -> dict[str, Any]:
+    """All that the result depends on besides the model, as JSON values."""
+    values = {
+        **asdict(config),
+        "shapes": dict(shapes or {}),
+        "inputs": [str(path) for path in inputs],
+        "ranges": dict(ranges or {}),
+    }
+    settings: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return settings
 
 
 class _Tune:
     """One tune under way."""
 
     def __init__(
-        self, model: Model, backend: Backend, store: History, state: _State, config: TuneConfig, observer: Observer
+        self, model: Model, backend: Backend, store: History, state: TuneState, config: TuneConfig, observer: Observer
     ) -> None:
         self.model = model
         self.backend = backend
@@ -324,7 +298,7 @@ class _Tune:
             control_high=control.ratio_high or math.nan,
             default_ms=default_ms,
             latency_ms=default_ms * winner.ratio,
-            verdict=_verdict(winner, confirmed, margin),
+            verdict=verdict(winner, confirmed, margin),
             measurements=tuple(self.measurements),
             predictions=tuple(self.state.predictions),
             warnings=self.warnings,
@@ -332,6 +306,7 @@ class _Tune:
             strategy=self.config.strategy,
             output=self.state.output,
             artifact=self._keep(bench, winner),
+            settings=self.state.settings,
             seconds=time.monotonic() - self.began,
             builds=len(self._explored()),
         )
@@ -352,51 +327,3 @@ class _Tune:
             bench_route = bench.measure(winner.route, Purpose.CONFIRM)
             built = [bench.artifacts[bench_route.identity]]
         return self.backend.export(built[-1], winner.route, self.state.output)
-
-
-@dataclass(frozen=True)
-class Confirmation:
-    """A route rebuilt and timed at length, several times; without measurements it stands for the default route."""
-
-    route: Route
-    measurements: tuple[Measurement, ...]
-
-    @property
-    def ratio(self) -> float:
-        """Geometric mean of the ratios."""
-        if not self.measurements:
-            return 1.0
-        return math.exp(sum(item.log_ratio for item in self.measurements) / len(self.measurements))
-
-    @property
-    def low(self) -> float:
-        """The least lower bound of the intervals."""
-        return min((item.ratio_low or 0.0 for item in self.measurements), default=1.0)
-
-    @property
-    def high(self) -> float:
-        """The greatest upper bound of the intervals: every rebuild must be faster, not only their mean."""
-        return max((item.ratio_high or math.inf for item in self.measurements), default=1.0)
-
-    def wins(self, margin: float) -> bool:
-        """Whether each rebuild is ok and surely faster than the default by more than the A/A control's spread."""
-        return all(item.ok for item in self.measurements) and math.log(self.high) < -margin
-
-
-def control_margin(control: Measurement) -> float:
-    """How far from 0 the interval of the A/A control's log ratio reaches: differences up to this mean nothing."""
-    return max(abs(math.log(control.ratio_low or 1.0)), abs(math.log(control.ratio_high or 1.0)))
-
-
-def _verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: float) -> str:
-    if not winner.route.is_default:
-        return (
-            f"{1 / winner.ratio:.2f}x the speed of the default route "
-            f"(95 % interval {1 / winner.high:.2f}x to {1 / winner.low:.2f}x), confirmed by {CONFIRMATIONS} rebuilds"
-        )
-    if not confirmed:
-        return "keep the default route: no route that is ok was measured faster"
-    return (
-        f"keep the default route: no leading route was surely faster by more than the A/A control's {margin:.1%} "
-        "in every rebuild"
-    )

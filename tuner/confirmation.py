@@ -1,0 +1,61 @@
+"""When a route wins: rebuilt, timed at length, and faster than the default route by more than the A/A control's spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from routecast.datasets.measurement import Measurement
+from routecast.datasets.route import Route
+
+CONFIRMATIONS = 2
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A route rebuilt and timed at length, several times; without measurements it stands for the default route."""
+
+    route: Route
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Geometric mean of the ratios."""
+        if not self.measurements:
+            return 1.0
+        return math.exp(sum(item.log_ratio for item in self.measurements) / len(self.measurements))
+
+    @property
+    def low(self) -> float:
+        """The least lower bound of the intervals."""
+        return min((item.ratio_low or 0.0 for item in self.measurements), default=1.0)
+
+    @property
+    def high(self) -> float:
+        """The greatest upper bound of the intervals: every rebuild must be faster, not only their mean."""
+        return max((item.ratio_high or math.inf for item in self.measurements), default=1.0)
+
+    def wins(self, margin: float) -> bool:
+        """Whether each rebuild is ok and surely faster than the default by more than the A/A control's spread."""
+        return all(item.ok for item in self.measurements) and math.log(self.high) < -margin
+
+
+def control_margin(control: Measurement) -> float:
+    """How far from 0 the interval of the A/A control's log ratio reaches: differences up to this mean nothing."""
+    return max(abs(math.log(control.ratio_low or 1.0)), abs(math.log(control.ratio_high or 1.0)))
+
+
+def verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: float) -> str:
+    """What came of the tune, in one line."""
+    if not winner.route.is_default:
+        return (
+            f"{1 / winner.ratio:.2f}x the speed of the default route "
+            f"(95 % interval {1 / winner.high:.2f}x to {1 / winner.low:.2f}x), confirmed by {CONFIRMATIONS} rebuilds"
+        )
+    if not confirmed:
+        return "keep the default route: no route that is ok was measured faster"
+    return (
+        f"keep the default route: no leading route was surely faster by more than the A/A control's {margin:.1%} "
+        "in every rebuild"
+    )
