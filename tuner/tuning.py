@@ -246,8 +246,15 @@ class _Tune:
 
     def _strategy(self, bench: Workbench) -> tuple[Strategy, ModelView | None]:
         view = self._view(bench) if self.config.strategy == "model" else None
-        seed, pool = self.config.seed, self.config.pool
-        return make_strategy(self.config.strategy, self.space, seed=seed, view=view, pool=pool), view
+        strategy = make_strategy(
+            self.config.strategy,
+            self.space,
+            seed=self.config.seed,
+            view=view,
+            pool=self.config.pool,
+            builds=self.config.builds - len(self._explored()),
+        )
+        return strategy, view
 
     def _view(self, bench: Workbench) -> ModelView | None:
         from routecast.training import find_cost_model

@@ -1,0 +1,214 @@
+"""The whole loop through the command line: a tune, a killed one that goes on, and models that cannot be tuned."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from routecast.datasets.history import History
+from routecast.datasets.measurement import Measurement, Purpose, Status
+from routecast.datasets.route import Route
+from routecast.tuner.confirmation import Confirmation, control_margin
+from routecast.tuner.results import TuneResult
+
+COMMAND = [sys.executable, "-m", "routecast.tuner.cli"]
+
+
+def network(path: Path, last: str = "Relu", width: int = 64) -> Path:
+    """Four matrix products, each followed by an activation; ``last`` is the last one."""
+    rng = np.random.default_rng(0)
+    shape = (width, width)
+    weights = [numpy_helper.from_array(rng.standard_normal(shape).astype("f4") / 8, f"w{i}") for i in range(4)]
+    nodes = []
+    for i in range(4):
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"], name=f"matmul{i}"))
+        nodes.append(helper.make_node(last if i == 3 else "Relu", [f"m{i}"], [f"x{i + 1}"], name=f"act{i}"))
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [16, width])],
+        [helper.make_tensor_value_info("x4", TensorProto.FLOAT, [16, width])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(folder)}
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, cwd=folder, env=environment, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("tuned")
+    network(folder / "small.onnx")
+    options = ("--strategy", "random", "--builds", 3, "--history", folder / "h.db", "--output", folder / "out")
+    return folder, run("tune", "small.onnx", *options, folder=folder)
+
+
+def test_tune_leaves_everything_a_user_needs(tuned):
+    folder, done = tuned
+    assert done.returncode == 0, done.stderr
+    assert "speed-up" in done.stdout
+    assert "A/A control" in done.stdout
+    out = folder / "out"
+    result = TuneResult.load(out)
+    assert result.builds == 3
+    assert result.ratio <= 1.0
+    assert {"model.onnx", "load_model.py", "route.txt", "report.html", "result.json"} <= set(os.listdir(out))
+    with History(folder / "h.db") as history:
+        stored = list(history.measurements())
+    assert [item.identity for item in stored] == [item.identity for item in result.measurements]
+    assert "</html>" in (out / "report.html").read_text()
+
+
+def test_the_exported_loader_runs_without_routecast(tuned):
+    folder, _ = tuned
+    code = (
+        "import sys, numpy as np\n"
+        "from load_model import load\n"
+        "session = load()\n"
+        "print(session.run(None, {'x0': np.ones((16, 64), 'f4')})[0].shape)\n"
+        "assert not any(name.startswith('routecast') for name in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder / "out", capture_output=True, text=True)
+    assert done.stdout.strip() == "(16, 64)", done.stderr
+
+
+def test_a_killed_tune_goes_on_with_nothing_lost_and_nothing_measured_twice(tmp_path):
+    network(tmp_path / "small.onnx")
+    words = ["tune", "small.onnx", "--strategy", "random", "--builds", "6", "--history", "h.db", "--output", "out"]
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while len(before := measured(tmp_path / "h.db")) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = measured(tmp_path / "h.db")
+    assert 4 <= len(before) < 7
+
+    done = run(*words, "--resume", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = measured(tmp_path / "h.db")
+    assert [item.identity for item in after[: len(before)]] == [item.identity for item in before]
+    explored = [item.route for item in after if item.purpose is Purpose.EXPLORE]
+    assert len(explored) == len(set(explored)) == 6
+    assert sum(item.purpose is Purpose.CONTROL for item in after) == 1
+    assert len(TuneResult.load(tmp_path / "out").measurements) == len(after)
+
+
+def measured(path: Path) -> list[Measurement]:
+    if not path.exists():
+        return []
+    with History(path) as history:
+        return list(history.measurements())
+
+
+def test_resume_refuses_what_it_cannot_continue(tuned, tmp_path):
+    folder, _ = tuned
+    network(tmp_path / "other.onnx", width=32)
+    nothing = run("tune", "other.onnx", "--resume", folder=tmp_path)
+    assert nothing.returncode == 2
+    assert "nothing to resume" in nothing.stderr
+    other = run("tune", "other.onnx", "--resume", "--output", folder / "out", folder=tmp_path)
+    assert other.returncode == 2
+    assert "another model" in other.stderr
+    words = ("tune", folder / "small.onnx", "--resume", "--output", folder / "out", "--metric", "l1")
+    options = run(*words, folder=tmp_path)
+    assert options.returncode == 2
+    assert "other options: metric" in options.stderr
+
+
+def damaged(kind: str, folder: Path) -> list[str]:
+    """Makes a model that cannot be tuned and returns the words after ``routecast tune``."""
+    path = folder / "model.onnx"
+    words: list[str] = []
+    if kind != "missing":
+        network(path)
+    if kind == "random bytes":
+        path.write_bytes(np.random.default_rng(0).bytes(5000))
+    if kind == "truncated":
+        path.write_bytes(path.read_bytes()[:-3000])
+    model = onnx.load(path) if kind not in ("missing", "random bytes", "truncated") else None
+    if kind == "unknown operator":
+        model.graph.node[3].op_type = "Reluu"
+    if kind == "dynamic axes":
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    if kind in ("external data missing", "external data outside"):
+        place = "weights.bin" if kind == "external data missing" else "../weights.bin"
+        (folder.parent / "weights.bin").write_bytes(bytes(1 << 16))
+        weight = model.graph.initializer[0]
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=place)
+    if kind == "wrong input name":
+        np.savez(folder / "in.npz", y=np.ones((16, 64), "f4"))
+        words = ["--inputs", str(folder / "in.npz")]
+    if kind == "wrong range name":
+        words = ["--range", "y:0:1"]
+    if kind == "NaN outputs":
+        model.graph.node[7].op_type = "Sqrt"
+    if kind == "zero outputs":
+        model.graph.initializer[3].raw_data = bytes(4 * 64 * 64)
+    if model is not None:
+        onnx.save(model, path)
+    return [str(path), *words]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("missing", "model.onnx"),
+        ("random bytes", "ONNX"),
+        ("truncated", "ONNX"),
+        ("unknown operator", "Reluu"),
+        ("dynamic axes", "--shapes"),
+        ("external data missing", "weights.bin"),
+        ("external data outside", "weights.bin"),
+        ("wrong input name", "no array for input x0"),
+        ("wrong range name", "not an input"),
+        ("NaN outputs", "NaN or infinity"),
+        ("zero outputs", "all zeros"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_status_2(kind, told, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    done = run("tune", *damaged(kind, folder), "--history", "h.db", "--output", "out", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert told in line
+    assert "Traceback" not in done.stderr
+
+
+def confirmation(*intervals: tuple[float, float], status: Status = Status.OK) -> Confirmation:
+    route = Route.parse("a=1")
+    return Confirmation(
+        route,
+        tuple(
+            Measurement("f", route, "e", status, ratio=(low * high) ** 0.5, ratio_low=low, ratio_high=high)
+            for low, high in intervals
+        ),
+    )
+
+
+def test_a_win_needs_every_rebuild_beyond_the_control():
+    control = Measurement("f", Route(), "e", Status.OK, ratio=1.0, ratio_low=0.99, ratio_high=1.02)
+    margin = control_margin(control)
+    assert margin == pytest.approx(np.log(1.02))
+    assert confirmation((0.90, 0.92), (0.91, 0.93)).wins(margin)
+    assert not confirmation((0.90, 0.92), (0.97, 0.99)).wins(margin)
+    assert not confirmation((0.90, 0.92), (0.91, 0.93), status=Status.INACCURATE).wins(margin)
+    assert not confirmation((0.99, 1.01), (0.99, 1.01)).wins(margin)
