@@ -85,7 +85,9 @@ def chain() -> onnx.ModelProto:
 
 
 def _model(nodes, weights, inputs, outputs) -> onnx.ModelProto:
-    constants = [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in weights.items()]
+    constants = [
+        numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in weights.items()
+    ]
     values = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in named.items()]
         for named in (inputs, outputs)
@@ -101,7 +103,9 @@ def place(proto: onnx.ModelProto, folder: Path) -> Network:
     model = open_model(folder / "given.onnx")
     static = write_static(model, folder / "static")
     rng = np.random.default_rng(2)
-    sets = [{spec.name: rng.normal(size=spec.shape).astype(spec.dtype) for spec in model.inputs} for _ in range(2)]
+    sets = [
+        {spec.name: rng.normal(size=spec.shape).astype(spec.dtype) for spec in model.inputs} for _ in range(2)
+    ]
     paths = tuple(folder / f"inputs{index}.npz" for index in range(2))
     for path, arrays in zip(paths, sets, strict=True):
         np.savez(path, **arrays)

@@ -13,7 +13,9 @@ from routecast.tuner.backends.onnxruntime.profile import local_times
 MODEL = onnx.parser.parse_model(
     """
     <ir_version: 8, opset_import: ["" : 17]>
-    network (float[4] x) => (float[4] y) { conv_out = Relu(x)  conv_out_1 = Neg(conv_out)  y = Abs(conv_out_1) }
+    network (float[4] x) => (float[4] y) {
+        conv_out = Relu(x)  conv_out_1 = Neg(conv_out)  y = Abs(conv_out_1)
+    }
     """
 )
 for node, name in zip(MODEL.graph.node, ("/l/Conv", "/l/Conv_1", "/l/Conv_12"), strict=True):
@@ -111,7 +113,9 @@ def test_a_product_of_matrices_is_no_product():
     model = onnx.parser.parse_model(
         """
         <ir_version: 8, opset_import: ["" : 17]>
-        network (float[2,2] x, float[2,2] w, float[1] s) => (float[2,2] y) { m = MatMul(x, w)  y = Mul(m, s) }
+        network (float[2,2] x, float[2,2] w, float[1] s) => (float[2,2] y) {
+            m = MatMul(x, w)  y = Mul(m, s)
+        }
         """
     )
     origins = Origins(model, {}, {"made": ["y"]})
@@ -123,6 +127,9 @@ def test_any_name_has_an_origin_or_none(executed):
     assert Origins(MODEL, NODES).node(executed) in (-1, 0, 1, 2)
 
 
-@given(st.sampled_from(sorted(NODES)), st.sampled_from(["{}_nchwc", "fused {}", "{}/MatMulAddFusion", "a.{}.b"]))
+@given(
+    st.sampled_from(sorted(NODES)),
+    st.sampled_from(["{}_nchwc", "fused {}", "{}/MatMulAddFusion", "a.{}.b"]),
+)
 def test_what_is_made_from_a_node_is_traced_to_it(name, pattern):
     assert Origins(MODEL, NODES).node(pattern.format(name)) == NODES[name]

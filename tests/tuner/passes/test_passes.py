@@ -35,7 +35,8 @@ def model() -> ModelProto:
     )
     rng = np.random.default_rng(0)
     for name, shape in {"w": (4, 4, 3, 3), "v": (4, 1, 4, 4)}.items():
-        proto.graph.initializer.append(numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+        array = rng.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
     return proto
 
 
@@ -86,7 +87,8 @@ def test_a_pass_that_raises_is_named(model, tmp_path):
 
 def test_structure_comes_before_precision():
     names = pass_names()
-    assert names.index("precision") > max(names.index(name) for name in ("onnxslim", "onnxscript", "transformers"))
+    structural = ("onnxslim", "onnxscript", "transformers")
+    assert names.index("precision") > max(names.index(name) for name in structural)
     assert [item.name for item in get_passes(("precision", "onnxslim"))] == ["onnxslim", "precision"]
 
 
