@@ -153,13 +153,7 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
 def _judged(champion: Ensemble, memory: Remembered, family: str) -> Ensemble:
     """The part of the champion that was trained without a family."""
     member = memory.members.get(family)
-    if member is None:
-        return champion
-    ratio, default = (
-        replace(calibration, quantiles=calibration.quantiles[member : member + 1])
-        for calibration in (champion.ratio, champion.default)
-    )
-    return replace(champion, members=[champion.members[member]], ratio=ratio, default=default)
+    return champion if member is None else replace(champion, members=[champion.members[member]])
 
 
 def _champion_says(
