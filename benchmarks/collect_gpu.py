@@ -69,7 +69,12 @@ def gpu_plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
         kind = rng.choice(["precision", "form", "compiler", "mixed"], p=[0.2, 0.25, 0.25, 0.3])
         base = dict(half) if rng.random() < 0.75 else {}
         if kind == "mixed":
-            sizes = {"precision": 1, "form": int(rng.integers(0, 3)), "compiler": int(rng.integers(0, 4)), "other": 1}
+            sizes = {
+                "precision": 1,
+                "form": int(rng.integers(0, 3)),
+                "compiler": int(rng.integers(0, 4)),
+                "other": 1,
+            }
             for group, size in sizes.items():
                 if group == "other" and rng.random() < 0.8:
                     continue
@@ -116,7 +121,9 @@ def work(options: argparse.Namespace) -> None:
         for network in gpu_networks():
             if time.time() > options.until:
                 return
-            if (options.only and network.name not in options.only) or (network.held_out and not options.held_out):
+            if (options.only and network.name not in options.only) or (
+                network.held_out and not options.held_out
+            ):
                 continue
             if (options.folder / f"{network.name}.done").exists():
                 continue
@@ -145,7 +152,10 @@ def _network(network, backend, journal, known, options, run) -> None:  # type: i
             journal.add_graph(model.graph)
             journal.add_environment(bench.environment)
             bench.start()
-            print(f"{network.name}: exported in {made:.0f} s, {len(model.graph.nodes)} nodes, {len(routes)} routes", flush=True)
+            print(
+                f"{network.name}: exported in {made:.0f} s, {len(model.graph.nodes)} nodes, {len(routes)} routes",
+                flush=True,
+            )
             for route, purpose in routes:
                 if time.time() > options.until:
                     return
@@ -165,7 +175,11 @@ def _one(network, bench, journal, route, purpose) -> None:  # type: ignore[no-un
     journal.add(item)
     if not route.is_default and (artifact := bench.artifacts.get(item.identity)):
         shutil.rmtree(artifact.parent, ignore_errors=True)
-    timing = f"{item.latency_ms:.4f} ms, {item.ratio:.4f} [{item.ratio_low:.4f}, {item.ratio_high:.4f}]" if item.ratio else ""
+    timing = (
+        f"{item.latency_ms:.4f} ms, {item.ratio:.4f} [{item.ratio_low:.4f}, {item.ratio_high:.4f}]"
+        if item.ratio
+        else ""
+    )
     print(
         f"{network.name}: {route.label()}: {item.status} {timing} build {item.build_seconds or 0:.1f} s load "
         f"{item.load_seconds or 0:.1f} s all {time.time() - began:.1f} s, {len(item.local_profile)} layers, "
@@ -199,7 +213,16 @@ def main() -> None:
     claims = Path(tempfile.mkdtemp(prefix="routecast-claims-"))
     until = time.time() + 60 * options.minutes
     environment = {**os.environ, "ROUTECAST_RUN": uuid.uuid4().hex[:12]}
-    command = [sys.executable, __file__, *sys.argv[1:], "--until", str(until), "--claims", str(claims), "--worker"]
+    command = [
+        sys.executable,
+        __file__,
+        *sys.argv[1:],
+        "--until",
+        str(until),
+        "--claims",
+        str(claims),
+        "--worker",
+    ]
     children = [subprocess.Popen([*command, str(n)], env=environment) for n in range(options.processes)]
     for child in children:
         child.wait()
@@ -209,7 +232,16 @@ def main() -> None:
             statuses[item.status] = statuses.get(item.status, 0) + 1
     total = sum(statuses.values())
     seconds = time.time() - until + 60 * options.minutes
-    print(json.dumps({"measured": total, "seconds": round(seconds), "per_second": round(total / seconds, 3), **statuses}))
+    print(
+        json.dumps(
+            {
+                "measured": total,
+                "seconds": round(seconds),
+                "per_second": round(total / seconds, 3),
+                **statuses,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

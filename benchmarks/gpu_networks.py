@@ -93,7 +93,14 @@ def _tokens(batch: int, length: int) -> dict[str, Input]:
     return {"tokens": Input((batch, length), (0, 8000), integer=True)}
 
 
-def _spec(name: str, family: str, builder: str, options: Mapping[str, Any], inputs: Mapping[str, Input], dynamo: bool) -> Spec:
+def _spec(
+    name: str,
+    family: str,
+    builder: str,
+    options: Mapping[str, Any],
+    inputs: Mapping[str, Input],
+    dynamo: bool,
+) -> Spec:
     return Spec(f"{name}_gpu", family, builder, options, inputs, dynamo)
 
 
@@ -182,7 +189,9 @@ def _torchvision(path: str, family: str, shape: tuple[int, ...], opset: int) -> 
     def build() -> Any:
         folder, _, builder = path.rpartition(".")
         module = importlib.import_module("torchvision.models" + (f".{folder}" if folder else ""))
-        options = {"weights": None, "weights_backbone": None} if folder == "segmentation" else {"weights": None}
+        options = (
+            {"weights": None, "weights_backbone": None} if folder == "segmentation" else {"weights": None}
+        )
         return _Output(getattr(module, builder)(**options))
 
     return Network(name, family, "torchvision", partial(_make, name, build, shape, opset))
@@ -241,7 +250,12 @@ def _make(
     torch.set_num_threads(2)
     torch.manual_seed(zlib.crc32(name.encode()))
     try:
-        with warnings.catch_warnings(), open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+        with (
+            warnings.catch_warnings(),
+            open(os.devnull, "w") as null,
+            redirect_stdout(null),
+            redirect_stderr(null),
+        ):
             warnings.simplefilter("ignore")
             model = build()
             example = torch.randint(0, 1000, shape) if integer else torch.rand(shape) * 2 - 1
@@ -254,7 +268,9 @@ def _make(
                     opset_version=opset, dynamo=opset > 17, external_data=False, verbose=False,
                 )  # fmt: skip
     except Exception as error:  # whatever an exporter raises: this network is skipped
-        raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error
+        raise RoutecastError(
+            f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}"
+        ) from error
     _strip(path)
     return path
 
@@ -265,7 +281,15 @@ def _strip(path: Path) -> None:
 
     model = onnx.load(path)
     graph = model.graph
-    for item in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+    for item in (
+        model,
+        graph,
+        *graph.node,
+        *graph.input,
+        *graph.output,
+        *graph.value_info,
+        *graph.initializer,
+    ):
         item.doc_string = ""
         del item.metadata_props[:]
     onnx.save(model, path)

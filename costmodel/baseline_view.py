@@ -80,7 +80,8 @@ class BaselineView(ModelView):
         """Why the cost model is out of its depth here, one line each; empty when it is not."""
         if self._environment.backend in self._model.backends:
             return ()
-        return (f"backend {self._environment.backend} was never measured (only {', '.join(sorted(self._model.backends))})",)
+        known = ", ".join(sorted(self._model.backends))
+        return (f"backend {self._environment.backend} was never measured (only {known})",)
 
     def adapt(self, measurements: Sequence[Measurement]) -> BaselineView:
         """A view corrected by these measurements and by those it already had; each counts once."""
@@ -161,7 +162,8 @@ class BaselineView(ModelView):
         measured = [item.default_ms for item in self._measured if item.default_ms]
         if measured:
             return float(np.exp(np.mean(np.log(measured)))), min(measured), max(measured)
-        centre, reach = self._model.log_default(self._graph, self._environment), self._model.default_errors.reach
+        centre = self._model.log_default(self._graph, self._environment)
+        reach = self._model.default_errors.reach
         return float(np.exp(centre)), float(np.exp(centre - reach)), float(np.exp(centre + reach))
 
 

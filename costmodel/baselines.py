@@ -93,7 +93,8 @@ class Errors:
     def of(cls, errors: Sequence[float], nominal: float) -> Errors:
         """Summarises errors; there may be none, which counts as an error of 1."""
         sizes = np.abs(errors) if len(errors) else np.ones(1)
-        return cls(max(float(np.sqrt(np.mean(sizes**2))), 1e-3), max(float(np.quantile(sizes, nominal)), 1e-3))
+        std, reach = float(np.sqrt(np.mean(sizes**2))), float(np.quantile(sizes, nominal))
+        return cls(max(std, 1e-3), max(reach, 1e-3))
 
 
 class Baseline(CostModel):
@@ -125,7 +126,8 @@ class Baseline(CostModel):
         repeats = [item for subject in known for item in subject.repeats]
         self.backends = frozenset(subject.environment.backend for subject in known)
         self.failure_rate = (sum(item.failed for item in repeats) + 0.5) / (len(repeats) + 1)
-        self.build_seconds = math.exp(_mean([item.log_build for item in repeats if item.log_build is not None]) or 0.0)
+        builds = [item.log_build for item in repeats if item.log_build is not None]
+        self.build_seconds = math.exp(_mean(builds) or 0.0)
         self.gap = _mean([subject.gap for subject in known if subject.gap is not None]) or 0.0
         self._learn(known)
         self.route_errors, self.default_errors = self._held_out_errors(known)
@@ -172,7 +174,8 @@ class Baseline(CostModel):
             for subject in held:
                 on_routes.extend(model._errors(subject))
                 if subject.log_default is not None:
-                    on_defaults.append(subject.log_default - model.log_default(subject.graph, subject.environment))
+                    said = model.log_default(subject.graph, subject.environment)
+                    on_defaults.append(subject.log_default - said)
         return Errors.of(on_routes, self.nominal), Errors.of(on_defaults, self.nominal)
 
     def _errors(self, subject: Subject) -> list[float]:
@@ -208,16 +211,17 @@ class RandomBaseline(DefaultBaseline):
 
     def _learn(self, known: Sequence[Subject]) -> None:
         super()._learn(known)
-        self._spread = float(np.std([item.log_ratio for subject in known for item in subject.timed]))
+        self._spread = float(np.std([item.log_ratio or 0.0 for subject in known for item in subject.timed]))
 
     def log_ratio(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
         """See ``Baseline.log_ratio``."""
-        seeds = [zlib.crc32(f"{graph.fingerprint} {environment.identity} {route}".encode()) for route in routes]
+        subject = f"{graph.fingerprint} {environment.identity}"
+        seeds = [zlib.crc32(f"{subject} {route}".encode()) for route in routes]
         return np.array([self._spread * np.random.default_rng(seed).standard_normal() for seed in seeds])
 
 
 class RooflineBaseline(Baseline):
-    """The roofline model of the default latency, scaled to the history; all routes are as fast as the default."""
+    """The roofline model of the default latency, scaled to the history; no route is faster than another."""
 
     name = "roofline"
 
@@ -246,8 +250,9 @@ def _log_roofline(graph: Graph, environment: Environment) -> float:
 class PopularityBaseline(RooflineBaseline):
     """What each setting was worth on average: log ratios add up, and each setting fails on its own.
 
-    The worth of a setting is its coefficient in a ridge regression of the measured log ratios on the settings of the
-    routes, in which every model of the history weighs the same; settings nobody has measured are worth nothing.
+    The worth of a setting is its coefficient in a ridge regression of the measured log ratios on the settings
+    of the routes, in which every model of the history weighs the same; settings nobody has measured are worth
+    nothing.
     """
 
     name = "popularity"
@@ -262,7 +267,8 @@ class PopularityBaseline(RooflineBaseline):
     def log_ratio(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
         """See ``Baseline.log_ratio``."""
         del graph, environment
-        return np.array([math.fsum(self._worth.get(token, 0.0) for token in route.items()) for route in routes])
+        worth = self._worth
+        return np.array([math.fsum(worth.get(token, 0.0) for token in route.items()) for route in routes])
 
     def failure(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
         """See ``Baseline.failure``."""

@@ -21,8 +21,8 @@ _OPS = 32
 class BoostingBaseline(RooflineBaseline):
     """scikit-learn's histogram gradient boosting.
 
-    Features of a route are its settings as zeros and ones and their number, figures of the whole graph, the share of
-    each frequent operator type in the roofline time, and the numbers of the device.
+    Features of a route are its settings as zeros and ones and their number, figures of the whole graph, the
+    share of each frequent operator type in the roofline time, and the numbers of the device.
     """
 
     name = "boosting"
@@ -50,7 +50,8 @@ class BoostingBaseline(RooflineBaseline):
         """See ``Baseline.failure``."""
         if self._failed is None or not routes:
             return super().failure(graph, environment, routes)
-        return np.asarray(self._failed.predict_proba(self._features(graph, environment, routes))[:, 1], np.float64)
+        features = self._features(graph, environment, routes)
+        return np.asarray(self._failed.predict_proba(features)[:, 1], np.float64)
 
     def log_default(self, graph: Graph, environment: Environment) -> float:
         """See ``Baseline.log_default``."""
@@ -71,7 +72,9 @@ class BoostingBaseline(RooflineBaseline):
         failed = np.array([item.failed >= 0.5 for subject in measured for item in subject.repeats])
         self._failed: HistGradientBoostingClassifier | None = None
         if failed.any() and not failed.all():
-            features = [self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured]
+            features = [
+                self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured
+            ]
             model = HistGradientBoostingClassifier(
                 max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=0
             )

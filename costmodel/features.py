@@ -201,7 +201,7 @@ def _window(attributes: Mapping[str, Attribute], output: Tensor) -> tuple[float,
 
 def _integers(value: Attribute | None) -> list[int]:
     values = value if isinstance(value, (list, tuple)) else [value]
-    return [max(0, int(item)) for item in values if isinstance(item, (int, float))]
+    return [max(0, int(item)) for item in values if isinstance(item, (int, float)) and math.isfinite(item)]
 
 
 def _product(value: Attribute | None) -> int:

@@ -1,7 +1,8 @@
 """Learning from history: training, evaluation on families held out, and the registry of cost models.
 
-``train`` makes a cost model from a history, records it in MLflow, and makes it the champion when it beats the champion of
-today; ``find_cost_model`` gives the cost model to predict with. Importing this package imports neither torch nor MLflow.
+``train`` makes a cost model from a history, records it in MLflow, and makes it the champion when it beats the
+champion of today; ``find_cost_model`` gives the cost model to predict with. Importing this package imports
+neither torch nor MLflow.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from routecast.training.evaluation import Evaluation, evaluate
-    from routecast.training.tracking import load_champion, tracking_uri
     from routecast.training.run import TrainOutcome, find_cost_model, train
+    from routecast.training.tracking import load_champion, tracking_uri
     from routecast.training.trainer import TrainConfig, TrainingResult, TrainObserver, train_ensemble
 
 __all__ = [

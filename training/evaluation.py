@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from routecast.costmodel.base import Array, CostModel, Predictions
+from routecast.costmodel.base import Array, Predictions
 from routecast.datasets.errors import UsageError
 from routecast.training import metrics
-from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows, figures
+from routecast.training.out_of_fold import OutOfFold, RouteRows, figures
 
 if TYPE_CHECKING:
     from routecast.costmodel.baselines import Baseline
@@ -59,18 +60,18 @@ def evaluate(
 ) -> Evaluation:
     """Compares the learned cost model's predictions on held-out families with those of baselines.
 
-    Each baseline is fitted once per fold, to the measurements of the families that the member of that fold trained on,
-    and predicts the same routes.
+    Each baseline is fitted once per fold, to the measurements of the families that the member of that fold
+    trained on, and predicts the same routes.
 
     Args:
         records: what was trained on.
         out_of_fold: predictions of the learned cost model on them.
         make_baselines: makes one of each; None for all of ``routecast.costmodel.baselines``.
     """
-    if make_baselines is None:
-        from routecast.costmodel.baselines import baselines as make_baselines
+    from routecast.costmodel.baselines import baselines
+
     predictions = {LEARNED: out_of_fold}
-    for model in make_baselines():
+    for model in (make_baselines or baselines)():
         found = baseline_out_of_fold(records, out_of_fold, model)
         if found is not None:
             predictions[model.name] = found
@@ -81,7 +82,8 @@ def evaluate(
         routes=len(out_of_fold.routes),
         figures={name: all_figures(found) for name, found in predictions.items()},
         families={
-            name: {family: all_figures(found, family) for family in names} for name, found in predictions.items()
+            name: {family: all_figures(found, family) for family in names}
+            for name, found in predictions.items()
         },
     )
 
@@ -89,12 +91,15 @@ def evaluate(
 def all_figures(found: OutOfFold, family: str | None = None) -> dict[str, float]:
     """``out_of_fold.figures`` and further ones, of one family or of all.
 
-    ``feasible_regret_at_k`` and ``feasible_top1`` say what choosing by prediction costs when routes that fail are of no
-    use: k routes are built, those first that promise most for the risk of failing, and the default route is at hand.
+    ``feasible_regret_at_k`` and ``feasible_top1`` say what choosing by prediction costs when routes that fail
+    are of no use: k routes are built, those first that promise most for the risk of failing, and the default
+        route is at hand.
     ``latency_mape`` is over routes and includes the error of the predicted default latency.
     """
     result = figures(found, None if family is None else (family,))
-    groups = [group for group in _groups(found.routes) if family is None or found.routes.family[group[0]] == family]
+    groups = [
+        group for group in _groups(found.routes) if family is None or found.routes.family[group[0]] == family
+    ]
     chosen = [_choice(found.routes, group) for group in groups]
     for name in chosen[0] if chosen else ():
         values = np.array([item[name] for item in chosen])
@@ -104,7 +109,7 @@ def all_figures(found: OutOfFold, family: str | None = None) -> dict[str, float]
     return result if error is None else {**result, "latency_mape": error}
 
 
-def _groups(rows: RouteRows) -> list[Array]:
+def _groups(rows: RouteRows) -> list[npt.NDArray[np.int64]]:
     """Indices of the rows of each model and environment, timed or failed."""
     known: dict[tuple[str, str], list[int]] = {}
     for index in np.flatnonzero(~np.isnan(rows.log_ratio) | (rows.failed >= 0.5)):
@@ -112,7 +117,7 @@ def _groups(rows: RouteRows) -> list[Array]:
     return [np.array(indices) for indices in known.values()]
 
 
-def _choice(rows: RouteRows, group: Array) -> dict[str, float]:
+def _choice(rows: RouteRows, group: npt.NDArray[np.int64]) -> dict[str, float]:
     failed, predicted, failure = rows.failed[group] >= 0.5, rows.predicted[group], rows.failure[group]
     actual = np.where(failed | np.isnan(rows.log_ratio[group]), np.inf, np.exp(rows.log_ratio[group]))
     score = np.maximum(predicted, 0) + (1 - failure) * np.minimum(predicted, 0)
@@ -138,70 +143,38 @@ def _latency_error(found: OutOfFold, family: str | None) -> float | None:
 
 def baseline_out_of_fold(records: Records, like: OutOfFold, model: Baseline) -> OutOfFold | None:
     """Predictions of the rows of ``like`` by fits without each row's fold; None when it cannot be fitted."""
-    routes, models = _Filled(like.routes), _FilledModels(like.models)
-    for member in np.unique(like.models.member):
-        held = {f for f, m in zip(like.models.family, like.models.member, strict=True) if m == member}
+    rows, models = like.routes, like.models
+    of_routes, of_models = np.full((5, len(rows)), np.nan), np.full((4, len(models.fingerprint)), np.nan)
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, key in enumerate(zip(rows.fingerprint, rows.environment, strict=True)):
+        places.setdefault(key, []).append(place)
+    for member in np.unique(models.member):
+        held = np.flatnonzero(models.member == member)
         try:
-            model.fit(records.without_families(held))
+            model.fit(records.without_families({models.family[index] for index in held}))
         except UsageError:
             return None
-        for place in np.flatnonzero(like.models.member == member):
-            said_of = _predict(model, records, like, int(place))
-            routes.put(*said_of)
-            models.put(int(place), said_of[1])
-    return OutOfFold(routes.rows(), models.rows())
-
-
-def _predict(model: CostModel, records: Records, like: OutOfFold, place: int) -> tuple[Array, Predictions]:
-    """Indices of the rows of one model, and the predictions of their routes."""
-    fingerprint, environment = like.models.fingerprint[place], like.models.environment[place]
-    rows = np.array(
-        [
-            index
-            for index, key in enumerate(zip(like.routes.fingerprint, like.routes.environment, strict=True))
-            if key == (fingerprint, environment)
-        ],
-        np.int64,
+        for index in held:
+            fingerprint, environment = models.fingerprint[index], models.environment[index]
+            view = model.view(records.graphs[fingerprint], records.environments[environment])
+            found = places.get((fingerprint, environment), [])
+            said = view.predict([rows.routes[number] for number in found])
+            of_routes[:, found] = _of_routes(said)
+            of_models[:, index] = _of_model(said)
+    predicted, low, high, failure, build = of_routes
+    default, default_low, default_high, gap = of_models
+    return OutOfFold(
+        replace(rows, predicted=predicted, low=low, high=high, failure=failure, predicted_build=build),
+        replace(models, predicted=default, low=default_low, high=default_high, predicted_gap=gap),
     )
-    view = model.view(records.graphs[fingerprint], records.environments[environment])
-    return rows, view.predict([like.routes.routes[index] for index in rows])
 
 
-class _Filled:
-    """Route rows whose predictions are replaced piece by piece."""
-
-    def __init__(self, rows: RouteRows) -> None:
-        self._rows = rows
-        self._arrays = {
-            name: np.full(len(rows), np.nan) for name in ("predicted", "low", "high", "failure", "predicted_build")
-        }
-
-    def put(self, indices: Array, said: Predictions) -> None:
-        """Takes the predictions of some rows."""
-        values = (said.log_ratio, np.log(said.ratio_low), np.log(said.ratio_high), said.failure)
-        for array, value in zip(self._arrays.values(), (*values, np.log(said.build_seconds)), strict=True):
-            array[indices] = value
-
-    def rows(self) -> RouteRows:
-        """The rows with what was put."""
-        return replace(self._rows, **self._arrays)
+def _of_routes(said: Predictions) -> Array:
+    """What ``RouteRows`` holds of predictions, shape (5, R)."""
+    low, high, build = np.log(said.ratio_low), np.log(said.ratio_high), np.log(said.build_seconds)
+    return np.stack([said.log_ratio, low, high, said.failure, build])
 
 
-class _FilledModels:
-    """Model rows whose predictions are replaced one by one."""
-
-    def __init__(self, rows: ModelRows) -> None:
-        self._rows = rows
-        self._arrays = {
-            name: np.full(len(rows.fingerprint), np.nan) for name in ("predicted", "low", "high", "predicted_gap")
-        }
-
-    def put(self, index: int, said: Predictions) -> None:
-        """Takes the predictions of one model."""
-        logs = np.log([said.default_ms, said.default_ms_low, said.default_ms_high])
-        for array, value in zip(self._arrays.values(), (*logs, said.gap), strict=True):
-            array[index] = value
-
-    def rows(self) -> ModelRows:
-        """The rows with what was put."""
-        return replace(self._rows, **self._arrays)
+def _of_model(said: Predictions) -> Array:
+    """What ``ModelRows`` holds of predictions, shape (4,)."""
+    return np.array([*np.log([said.default_ms, said.default_ms_low, said.default_ms_high]), said.gap])

@@ -1,15 +1,16 @@
 """Whether a challenger beats the champion: both judged on the same held-out measurements.
 
-The rows are the challenger's out-of-fold predictions: each was predicted by a member that never saw its family. A
-champion that trained on some of those rows must not be judged by what it remembers, so every saved cost model carries
-its own out-of-fold predictions, and of each row counts
+The rows are the challenger's out-of-fold predictions: each was predicted by a member that never saw its
+family. A champion that trained on some of those rows must not be judged by what it remembers, so every saved
+cost model carries its own out-of-fold predictions, and of each row counts
 
 - for a row it was trained on: its stored out-of-fold prediction;
-- for another row of a family it was trained on: what its member that was trained without that family predicts now;
+- for another row of a family it was trained on: what its member that was trained without that family predicts
+  now;
 - for a row of a family it never saw: what the whole ensemble predicts now.
 
-The winner is who orders more pairs of routes rightly, among those of one model that differ by 2 % or more; the share is
-averaged over models.
+The winner is who orders more pairs of routes rightly, among those of one model that differ by 2 % or more;
+the share is averaged over models.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
         if not len(group):
             continue
         first = group[0]
-        view_of = rows.fingerprint[first], rows.environment[first]
+        subject = rows.fingerprint[first], rows.environment[first]
         routes = [rows.routes[index] for index in group]
         judged = _judged(champion, memory, rows.family[first])
-        theirs = _champion_says(judged, memory, records, *view_of, routes)
+        theirs = _champion_says(judged, memory, records, subject, routes)
         actual = rows.log_ratio[group]
         pair = (
             metrics.pairwise_accuracy(actual, rows.predicted[group], _CLEAR),
@@ -160,13 +161,13 @@ def _champion_says(
     champion: Ensemble,
     memory: Remembered,
     records: Records,
-    fingerprint: str,
-    environment: str,
+    subject: tuple[str, str],
     routes: Sequence[Route],
 ) -> Array:
-    """The champion's log ratios of routes of one model, shape (R,)."""
-    known = [memory.predicted.get((fingerprint, environment, str(route))) for route in routes]
+    """The champion's log ratios of R routes of one subject, a (fingerprint, environment); shape (R,)."""
+    known = [memory.predicted.get((*subject, str(route))) for route in routes]
     if None not in known:
         return np.array(known, np.float64)
-    now = champion.view(records.graphs[fingerprint], records.environments[environment]).predict(routes).log_ratio
+    view = champion.view(records.graphs[subject[0]], records.environments[subject[1]])
+    now = view.predict(routes).log_ratio
     return np.array([fresh if stored is None else stored for stored, fresh in zip(known, now, strict=True)])

@@ -17,7 +17,7 @@ from routecast.datasets.records import Records, builtin_records
 from routecast.training.charts import draw
 from routecast.training.evaluation import LEARNED, Evaluation, evaluate
 from routecast.training.promotion import contest, remembered, save_out_of_fold
-from routecast.training.tracking import ARTIFACT, Champion, Tracker, data_folder, load_champion
+from routecast.training.tracking import ARTIFACT, Champion, Tracker, load_champion
 from routecast.training.trainer import TrainConfig, TrainingResult, TrainObserver, train_ensemble
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class TrainOutcome:
         metrics: figures of the cost model on families held out, by name.
         evaluation: the same beside those of the baselines, and by family.
         promoted: whether it became the champion.
-        previous: version of the champion it had to beat, ``shipped`` for the shipped weights, None without either.
+        previous: version of the champion it had to beat, ``shipped`` for the shipped weights, None without
+            either.
         reason: one line on why it was promoted or not.
     """
 
@@ -64,7 +65,8 @@ def train(
     """Trains a cost model and makes it the champion if it beats the champion of today.
 
     Args:
-        history: what to learn from: a history, records, or the path of a history; None is the user's own history.
+        history: what to learn from: a history, records, or the path of a history; None is the user's own
+            history.
         config: how to train.
         builtin: whether the shipped history is learned from as well.
         track: whether the run is recorded in MLflow; without, nothing is registered or promoted.
@@ -76,7 +78,9 @@ def train(
         RoutecastError: the MLflow store cannot be used.
     """
     if not track and output is None:
-        raise UsageError("a training run that is not tracked needs a folder for the cost model: give an output")
+        raise UsageError(
+            "a training run that is not tracked needs a folder for the cost model: give an output"
+        )
     records = _records(history)
     if builtin:
         records = builtin_records().merged(records)
@@ -86,12 +90,14 @@ def train(
         folder = Path(output)
         evaluation = _save(result, records, folder)
         figures = evaluation.figures[LEARNED]
-        return TrainOutcome("", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged")
+        return TrainOutcome(
+            "", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged"
+        )
     return _tracked(records, config, None if output is None else Path(output), observer)
 
 
 def find_cost_model(path: str | Path | None = None) -> Ensemble | None:
-    """The cost model to predict with: the one in ``path``, else the champion, else the shipped one, else None.
+    """The cost model to predict with: that in ``path``, else the champion, else the shipped one, else None.
 
     Raises:
         UsageError: the folder, or the champion, holds no cost model that this version can read.
@@ -141,7 +147,9 @@ def _tracked(
     return TrainOutcome(tracker.run_id, version, folder, figures, evaluation, promoted, previous, reason)
 
 
-def _save(result: TrainingResult, records: Records, folder: Path, known: Evaluation | None = None) -> Evaluation:
+def _save(
+    result: TrainingResult, records: Records, folder: Path, known: Evaluation | None = None
+) -> Evaluation:
     """Writes weights, out-of-fold predictions and evaluation into one folder."""
     result.model.save(folder)
     save_out_of_fold(result.out_of_fold, folder)
@@ -165,7 +173,11 @@ def _judge(
     except UsageError as error:
         return True, previous, f"promoted: {rival} cannot be used any more ({error})"
     if not found.models:
-        return False, previous, f"not promoted: no family was held out, so nothing shows that {rival} is beaten"
+        return (
+            False,
+            previous,
+            f"not promoted: no family was held out, so nothing shows that {rival} is beaten",
+        )
     said = (
         f"{found.challenger:.4f} of the pairs ordered rightly against {found.champion:.4f} by {rival}, "
         f"on {found.routes} held-out routes of {found.models} models"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,9 +127,8 @@ class Tracker:
     def log(self, by_step: Mapping[int, Mapping[str, float]]) -> None:
         """Records figures by name, of each step."""
         from mlflow.entities import Metric
-        from mlflow.utils.time import get_current_time_millis
 
-        now = get_current_time_millis()
+        now = int(1000 * time.time())
         found = [
             Metric(_metric_name(name), value, now, step)
             for step, values in by_step.items()
@@ -144,11 +144,13 @@ class Tracker:
             self._client.log_artifacts(self.run_id, str(folder), name)
 
     def local_model(self) -> Path:
-        """A local copy of the cost model among the artifacts; the artifacts themselves where they are local."""
+        """A local copy of the cost model among the artifacts, or the artifacts where they are local."""
         from mlflow.artifacts import download_artifacts
 
         with _failures():
-            return Path(download_artifacts(artifact_uri=f"{self._artifacts}/{ARTIFACT}", tracking_uri=tracking_uri()))
+            return Path(
+                download_artifacts(artifact_uri=f"{self._artifacts}/{ARTIFACT}", tracking_uri=tracking_uri())
+            )
 
     def register(self, tags: Mapping[str, str]) -> str:
         """Registers the cost model among the artifacts; returns its version."""
@@ -213,5 +215,7 @@ def load_champion() -> Path | None:
     local = _local_store(tracking_uri())
     if local is not None and not local.exists():
         return None
-    found = _champion(_client())
+    with _failures():
+        client = _client()
+    found = _champion(client)
     return None if found is None else found.folder

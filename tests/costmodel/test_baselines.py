@@ -35,7 +35,7 @@ def make_graph(op: str, length: int) -> Graph:
 
 
 def truth(graph: Graph, route: Route) -> float:
-    """INT8 helps matrix products and hurts convolutions, which only a model that looks at the graph can know."""
+    """INT8 helps matrix products and hurts convolutions: only a look at the graph can tell."""
     matmul = "MatMul" in graph.ops
     worth = {
         ("threads", "1"): 0.5,
@@ -83,7 +83,8 @@ def records() -> Records:
     return make_records()
 
 
-ROUTES = [Route(), *(Route([setting]) for setting in SETTINGS), Route([("threads", "1"), ("precision", "int8")])]
+BOTH = Route([("threads", "1"), ("precision", "int8")])
+ROUTES = [Route(), *(Route([setting]) for setting in SETTINGS), BOTH]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +92,8 @@ def test_predictions_have_their_shapes_and_bounds(kind, records):
     graph = make_graph("MatMul", 11)
     said = kind().fit(records).view(graph, HOST).predict(ROUTES)
     assert said.routes == tuple(ROUTES)
-    for array in (said.log_ratio, said.log_ratio_std, said.ratio_low, said.ratio_high, said.failure, said.build_seconds):
+    for name in ("log_ratio", "log_ratio_std", "ratio_low", "ratio_high", "failure", "build_seconds"):
+        array = getattr(said, name)
         assert array.shape == (len(ROUTES),)
         assert np.isfinite(array).all()
     assert (said.ratio_low <= said.ratio).all()
@@ -101,11 +103,13 @@ def test_predictions_have_their_shapes_and_bounds(kind, records):
     assert said.local_ms.shape == (11,)
     assert math.log(said.default_ms / said.local_ms.sum()) == pytest.approx(said.gap)
     assert said.build_seconds == pytest.approx(2.0)
-    assert (said.log_ratio[0], said.log_ratio_std[0], said.failure[0]) == (0, 0, 0)  # the default route is known
+    # of the default route all is known
+    assert (said.log_ratio[0], said.log_ratio_std[0], said.failure[0]) == (0, 0, 0)
 
 
 def test_one_of_each():
-    assert [model.name for model in baselines()] == ["default", "random", "roofline", "popularity", "boosting"]
+    names = [model.name for model in baselines()]
+    assert names == ["default", "random", "roofline", "popularity", "boosting"]
 
 
 def test_popularity_is_the_mean_worth_of_each_setting(records):
@@ -128,7 +132,8 @@ def test_popularity_knows_nothing_of_settings_never_measured(records):
 def test_boosting_tells_graphs_apart(records):
     model = BoostingBaseline().fit(records)
     int8 = [Route({"precision": "int8"})]
-    worth = [float(model.view(make_graph(op, 14), HOST).predict(int8).log_ratio[0]) for op in ("MatMul", "Conv")]
+    views = [model.view(make_graph(op, 14), HOST) for op in ("MatMul", "Conv")]
+    worth = [float(view.predict(int8).log_ratio[0]) for view in views]
     assert worth[0] < -0.3
     assert worth[1] > 0.1
     assert model.view(make_graph("Conv", 14), HOST).predict([Route({"level": "off"})]).failure[0] > 0.8
@@ -164,13 +169,14 @@ def test_measurements_correct_a_view(kind, records):
     view = kind().fit(records).view(graph, HOST)
     route, related = Route({"precision": "int8"}), Route({"precision": "int8", "arena": "off"})
     before = view.predict([route, related])
-    changes = {"ratio": math.exp(before.log_ratio[0] - 0.5), "ratio_low": 0.5, "ratio_high": 0.501, "default_ms": 7.0}
-    measured = Measurement(graph.fingerprint, route, HOST.identity, Status.OK, **changes)
+    ratio = math.exp(before.log_ratio[0] - 0.5)
+    times = {"ratio": ratio, "ratio_low": ratio * 0.999, "ratio_high": ratio * 1.001, "default_ms": 7.0}
+    measured = Measurement(graph.fingerprint, route, HOST.identity, Status.OK, **times)
     after = view.adapt([measured]).predict([route, related])
     assert after.log_ratio[0] == pytest.approx(before.log_ratio[0] - 0.5, abs=0.05)
     assert after.log_ratio[1] < before.log_ratio[1] - 0.1
     assert after.log_ratio_std[0] < before.log_ratio_std[0] / 2
-    assert after.default_ms == 7.0
+    assert after.default_ms == pytest.approx(7.0)
     assert (view.predict([route]).log_ratio == before.log_ratio[:1]).all()  # the first view has not changed
 
 

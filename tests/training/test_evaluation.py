@@ -12,6 +12,9 @@ from routecast.training.evaluation import LEARNED, Evaluation, all_figures, base
 from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows
 
 
+KEYS = ("fingerprint", "environment", "model", "family")
+
+
 @pytest.fixture
 def records(synthetic):
     return synthetic(["cnn", "transformer", "mixer", "unet"], 2, 12)
@@ -29,20 +32,18 @@ def held_out(records, error=0.0) -> OutOfFold:
     defaults = np.log([item.default_ms for item in first])
     return OutOfFold(
         RouteRows(
-            *(tuple(getattr(item, name) for item in rows) for name in ("fingerprint", "environment", "model", "family")),
+            *(tuple(getattr(item, name) for item in rows) for name in KEYS),
             tuple(item.route for item in rows),
             np.array([families.index(item.family) % 2 for item in rows], float),
-            truth, np.full(len(rows), 0.01), predicted, predicted - 0.1, predicted + 0.1, failed, failed * 0.999,
-            np.zeros(len(rows)), np.zeros(len(rows)),
+            truth, np.full(len(rows), 0.01), predicted, predicted - 0.1, predicted + 0.1,
+            failed, failed * 0.999, np.zeros(len(rows)), np.zeros(len(rows)),
         ),
         ModelRows(
-            *(tuple(getattr(item, name) for item in first) for name in ("fingerprint", "environment", "model", "family")),
+            *(tuple(getattr(item, name) for item in first) for name in KEYS),
             np.array([families.index(item.family) % 2 for item in first], float),
             defaults, defaults, defaults - 0.1, defaults + 0.1, np.zeros(len(first)), np.zeros(len(first)),
         ),
     )  # fmt: skip
-
-
 
 
 def test_right_predictions_have_perfect_figures(records):

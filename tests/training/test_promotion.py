@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from routecast.costmodel.calibration import Calibration
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
@@ -30,8 +29,6 @@ class FakeEnsemble:
     """Members are the log ratios that they predict for the four routes; the ensemble predicts their mean."""
 
     members: list[np.ndarray]
-    ratio: Calibration = Calibration(0.9, ((0.0,), (0.0,)), 0.1, 0.0)
-    default: Calibration = Calibration(0.9, ((0.0,), (0.0,)), 0.1, 0.0)
     asked: list[int] = field(default_factory=list)
 
     def view(self, graph, environment):

@@ -24,7 +24,8 @@ def make_graph(width: int) -> Graph:
 
 def measured(graph: Graph, text: str, **changes: object) -> Measurement:
     ratio = math.exp(sum(WORTH[setting] for setting in text.split()))
-    values = {"status": Status.OK, "model": f"m{graph.tensors[0].shape}", "family": "f", "ratio": ratio, **changes}
+    name = f"m{graph.tensors[0].shape}"
+    values = {"status": Status.OK, "model": name, "family": "f", "ratio": ratio, **changes}
     return Measurement(graph.fingerprint, Route.parse(text), HOST.identity, **values)  # type: ignore[arg-type]
 
 
@@ -57,7 +58,7 @@ def test_measuring_is_looking_up(records):
     table = replay_tables(records)[0]
     route = Route.parse("a.x=1 a.y=1")
     assert table.measure(route).ratio == pytest.approx(math.exp(-0.4))
-    with pytest.raises(UsageError, match=r"route a.q=1 of m\(4,\) was not recorded: choose one of the 25"):
+    with pytest.raises(UsageError, match=r"route a.q=1 of m\(4,\) was not recorded: choose one of 25"):
         table.measure(Route.parse("a.q=1"))
 
 

@@ -74,7 +74,8 @@ def test_the_report_says_what_was_found(result: TuneResult, tmp_path: Path) -> N
         "8.9 %",
         "inaccurate",
         "routecast tune",
-        "TuneConfig(backend='onnxruntime'",
+        "TuneConfig(builds=6)",
+        "--builds 6 --shapes x:1x3",
         "made-up warning about <operators>",
         "cos 0.4 > 0.01 <in output y>",
     ):

@@ -1,4 +1,4 @@
-"""Real engines, built ahead of time for SM89 without a GPU; only where the TensorRT-RTX wheels are installed."""
+"""Real engines, built ahead of time for SM89 without a GPU, where the TensorRT-RTX wheels are installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from routecast.tuner.backends.tensorrt.channel import OPT_IN, VARIABLE
 from routecast.tuner.backends.tensorrt.environment import gpu_facts
 
 pytestmark = pytest.mark.skipif(
-    not TENSORRT_RTX.installed(), reason="the TensorRT-RTX wheels are not installed: pip install 'routecast[tensorrt-rtx]'"
+    not TENSORRT_RTX.installed(),
+    reason="the TensorRT-RTX wheels are not installed: pip install 'routecast[tensorrt-rtx]'",
 )
 
 BLOCK = """
@@ -44,7 +45,13 @@ def network(tmp_path):
     """One attention block."""
     proto = onnx.parser.parse_model(BLOCK)
     rng = np.random.default_rng(0)
-    for name, shape in {"scale": (32,), "bias": (32,), "wq": (32, 32), "wk": (32, 32), "wv": (32, 32)}.items():
+    for name, shape in {
+        "scale": (32,),
+        "bias": (32,),
+        "wq": (32, 32),
+        "wk": (32, 32),
+        "wv": (32, 32),
+    }.items():
         array = (0.1 * rng.normal(size=shape)).astype(np.float32)
         proto.graph.initializer.append(numpy_helper.from_array(array, name))
     path = tmp_path / "network.onnx"
@@ -152,7 +159,13 @@ def test_an_attention_in_fp32_builds_because_it_may_be_taken_apart(backend, tmp_
 def test_the_space_follows_the_model(backend, network):
     space = backend.space(open_model(network))
     names = set(space.by_name)
-    assert {"precision.policy", "precision.keep", "form.layernorm", "form.merge_projections", "builder.tf32"} <= names
+    assert {
+        "precision.policy",
+        "precision.keep",
+        "form.layernorm",
+        "form.merge_projections",
+        "builder.tf32",
+    } <= names
     assert "runtime.cuda_graph" in names
     assert "holds no GroupNormalization" in space.left_out["form.groupnorm"]
     assert "byte for byte" in space.left_out["builder.optimization_level"]

@@ -7,7 +7,13 @@ import pytest
 from routecast.datasets.graph import Graph, Node, Tensor
 from routecast.datasets.route import Route
 from routecast.tuner.backends.tensorrt.export import route_file, trtexec_command
-from routecast.tuner.backends.tensorrt.knobs import NEEDS, build_route, compiler_space, parse_listing, snapshot
+from routecast.tuner.backends.tensorrt.knobs import (
+    NEEDS,
+    build_route,
+    compiler_space,
+    parse_listing,
+    snapshot,
+)
 from routecast.tuner.patterns import GraphFacts
 
 
@@ -104,7 +110,9 @@ def test_what_is_no_listing_is_refused(text):
 
 
 def test_routes_become_what_the_compiler_reads():
-    route = Route.parse("compiler.kgen:tiling=1 precision.policy=fp16 compiler.concat_elim=off runtime.cuda_graph=off")
+    route = Route.parse(
+        "compiler.kgen:tiling=1 precision.policy=fp16 compiler.concat_elim=off runtime.cuda_graph=off"
+    )
     assert build_route(route) == "-concat_elim=off -kgen:tiling=1"
     command = trtexec_command(route)
     assert "--setBuildRoute=-concat_elim=off -kgen:tiling=1" in command
@@ -112,13 +120,23 @@ def test_routes_become_what_the_compiler_reads():
 
 
 def test_trtexec_takes_builder_options():
-    route = Route.parse("builder.optimization_level=5 builder.tiling=fast builder.tf32=off builder.aux_streams=0")
+    route = Route.parse(
+        "builder.optimization_level=5 builder.tiling=fast builder.tf32=off builder.aux_streams=0"
+    )
     command = trtexec_command(route, "m.onnx", "m.engine")
     assert command[:3] == ["trtexec", "--onnx=m.onnx", "--saveEngine=m.engine"]
-    assert {"--builderOptimizationLevel=5", "--tilingOptimizationLevel=1", "--noTF32", "--maxAuxStreams=0"} <= set(command)
+    assert {
+        "--builderOptimizationLevel=5",
+        "--tilingOptimizationLevel=1",
+        "--noTF32",
+        "--maxAuxStreams=0",
+    } <= set(command)
     assert not any(part.startswith("--setBuildRoute") for part in command)
 
 
 def test_the_route_file_holds_each_build_route_once_in_order():
-    routes = [Route.parse(text) for text in ("compiler.a=off", "precision.policy=fp16", "compiler.b=1", "compiler.a=off")]
+    routes = [
+        Route.parse(text)
+        for text in ("compiler.a=off", "precision.policy=fp16", "compiler.b=1", "compiler.a=off")
+    ]
     assert route_file(routes) == "-a=off\n-b=1\n"

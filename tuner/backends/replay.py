@@ -53,7 +53,9 @@ class ReplayTable:
         for route in self.measurements:
             for name, value in route.items():
                 values.setdefault(name, {})[value] = None
-        return RouteSpace(tuple(Knob(name, (DEFAULT, *found), DEFAULT) for name, found in sorted(values.items())))
+        return RouteSpace(
+            tuple(Knob(name, (DEFAULT, *found), DEFAULT) for name, found in sorted(values.items()))
+        )
 
     @property
     def best(self) -> float:
@@ -70,7 +72,7 @@ class ReplayTable:
             return self.measurements[route]
         except KeyError:
             raise UsageError(
-                f"route {route.label()} of {self.model} was not recorded: choose one of the {len(self.routes)} routes"
+                f"route {route.label()} of {self.model} was not recorded: choose one of {len(self.routes)}"
             ) from None
 
 
@@ -78,7 +80,11 @@ def replay_tables(records: Records, at_least: int = 1) -> list[ReplayTable]:
     """The table of each model and environment that has ``at_least`` routes, in the order of the records."""
     found: dict[tuple[str, str], dict[Route, Measurement]] = {}
     for item in records.measurements:
-        if item.purpose is Purpose.EXPLORE and not item.route.is_default and item.fingerprint in records.graphs:
+        if (
+            item.purpose is Purpose.EXPLORE
+            and not item.route.is_default
+            and item.fingerprint in records.graphs
+        ):
             found.setdefault((item.fingerprint, item.environment), {})[item.route] = item
     tables = []
     for (fingerprint, environment), measurements in found.items():
@@ -92,7 +98,8 @@ def replay_tables(records: Records, at_least: int = 1) -> list[ReplayTable]:
 def replay_search(strategy: Strategy, table: ReplayTable, builds: int, rounds: int = 2) -> list[Measurement]:
     """Runs a strategy as a tune would, with measurements from the table.
 
-    The strategy must be made with the table's routes as its candidates, unless the table holds the whole space.
+    The strategy must be made with the table's routes as its candidates, unless the table holds the whole
+    space.
 
     Args:
         strategy: new, made for ``table.space``.

@@ -1,13 +1,14 @@
 """Raising: patterns of simple operators replaced by the one operator that means them.
 
-The patterns are onnxscript's own (https://github.com/microsoft/onnxscript), which fuse for ONNX Runtime; here they
-end in ONNX's standard operators, or in attention written another way.
+The patterns are onnxscript's own (https://github.com/microsoft/onnxscript), which fuse for ONNX Runtime; here
+they end in ONNX's standard operators, or in attention written another way.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
+from importlib import import_module
 from typing import Any, ClassVar
 
 from onnx import ModelProto, shape_inference
@@ -25,7 +26,7 @@ _OPSETS = {(_GELU, RAISED): 20, (_NORM, RAISED): 18, (_ATTENTION, RAISED): 23, (
 
 
 class Raising(GraphPass):
-    """Gelu, LayerNormalization and Attention from their patterns; attention also to plain matmul and softmax."""
+    """Gelu, LayerNormalization and Attention from their patterns; attention also to its plain form."""
 
     name: ClassVar[str] = "raising"
 
@@ -34,17 +35,26 @@ class Raising(GraphPass):
         facts = GraphFacts(graph)
         found = {
             _GELU: facts.has("Erf") and not facts.has("Gelu"),
-            _NORM: facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and not facts.has("LayerNormalization"),
-            _ATTENTION: facts.follows("Softmax", "MatMul") and not facts.has("Attention"),
+            _NORM: facts.follows("ReduceMean", "Sub")
+            and facts.has("Sqrt")
+            and not facts.has("LayerNormalization"),
+            _ATTENTION: _has_attention(facts) and not facts.has("Attention"),
         }
-        values = {_GELU: (RAISED,), _NORM: (RAISED,), _ATTENTION: (RAISED, PLAIN)}
+        scaled_before = facts.follows(("Mul", "Div"), "MatMul") and facts.follows("MatMul", "Softmax", hops=2)
+        values = {
+            _GELU: (RAISED,),
+            _NORM: (RAISED,),
+            _ATTENTION: (RAISED, PLAIN) if scaled_before else (RAISED,),
+        }
         helps = {
             _GELU: "replace x * (1 + erf(x / sqrt 2)) / 2 by Gelu",
             _NORM: "replace the pattern of layer normalisation by LayerNormalization",
-            _ATTENTION: "replace the pattern of attention by Attention, or scale in one place, after the first product",
+            _ATTENTION: "replace the pattern of attention by Attention, or scale once, after its product",
         }
         knobs = tuple(
-            Knob(name, ("keep", *values[name]), "keep", helps[name], stage="build") for name, here in found.items() if here
+            Knob(name, ("keep", *values[name]), "keep", helps[name], stage="build")
+            for name, here in found.items()
+            if here
         )
         left_out = {name: "the graph does not hold the pattern" for name, here in found.items() if not here}
         return RouteSpace(knobs, left_out)
@@ -73,22 +83,38 @@ class Raising(GraphPass):
         return onnx_ir.serde.serialize_model(graph)
 
 
+def _has_attention(facts: GraphFacts) -> bool:
+    """Whether a product of four dimensions (batch, head, query, key) comes after a Softmax of as many."""
+    graph = facts.graph
+    ranks = {
+        len(shape)
+        for node in graph.nodes
+        if node.op == "Softmax" and (shape := graph.tensors[node.outputs[0]].shape) is not None
+    }
+    return 4 in ranks and facts.follows("Softmax", "MatMul")
+
+
 @cache
 def _rules() -> dict[tuple[str, str], Any]:
     """The rewrite rules by knob and value; made once, since building them costs more than applying them."""
-    from onnxscript.rewriter import pattern
+    pattern = _rewriter("pattern")
 
-    attention = _attention_rules()
+    attention = _attention_rules(pattern, _rewriter("ort_fusions.sdpa"))
     return {
         (_GELU, RAISED): pattern.RewriteRuleSet(_gelu_rules(), commute=True),
-        (_NORM, RAISED): pattern.RewriteRuleSet(_norm_rules()),
+        (_NORM, RAISED): pattern.RewriteRuleSet(_norm_rules(pattern, _rewriter("rules.fusion._layer_norm"))),
         (_ATTENTION, RAISED): pattern.RewriteRuleSet([attention[RAISED]]),
         (_ATTENTION, PLAIN): pattern.RewriteRuleSet([attention[PLAIN]]),
     }
 
 
+def _rewriter(module: str) -> Any:
+    """A module of onnxscript's rewriter, which is typed in parts only."""
+    return import_module(f"onnxscript.rewriter.{module}")
+
+
 def _gelu_rules() -> list[Any]:
-    from onnxscript.rewriter import pattern
+    pattern = _rewriter("pattern")
 
     root = math.sqrt(2)
 
@@ -105,12 +131,10 @@ def _gelu_rules() -> list[Any]:
     return [pattern.RewriteRule(each, gelu) for each in patterns]
 
 
-def _norm_rules() -> list[Any]:
-    """onnxscript's rules, with the attribute keepdims also where it is left at its default."""
-    from onnxscript.rewriter import pattern
-    from onnxscript.rewriter.rules.fusion._layer_norm import LayerNormBiasFusion, LayerNormFusion
+def _norm_rules(pattern: Any, norms: Any) -> list[Any]:
+    """The rules of onnxscript, with the attribute keepdims also where it is left at its default."""
 
-    class Norm(LayerNormFusion):  # type: ignore[misc]
+    class Norm(norms.LayerNormFusion):  # type: ignore[misc]
         """Ends in LayerNormalization over the last axis."""
 
         def pattern(self, op: Any, x: Any, scale: Any, epsilon: Any) -> Any:
@@ -130,34 +154,36 @@ def _norm_rules() -> list[Any]:
                 return pattern.MatchResult().fail("the mean drops its axis")
             return super().check(context, x=x, epsilon=epsilon, **bindings)
 
-    return [Norm.rule(), LayerNormBiasFusion.rule()]
+    return [Norm.rule(), norms.LayerNormBiasFusion.rule()]
 
 
-def _attention_rules() -> dict[str, Any]:
+def _attention_rules(pattern: Any, sdpa: Any) -> dict[str, Any]:
     """softmax(scale * Q K^T + mask) V, however the scale is spread over Q, K and their product."""
-    from onnxscript.rewriter import pattern
-    from onnxscript.rewriter.ort_fusions.sdpa import SDPA
 
-    class Raise(SDPA):  # type: ignore[misc]
+    class Raise(sdpa.SDPA):  # type: ignore[misc]
         """Ends in ONNX's Attention."""
 
-        def rewrite(self, op: Any, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
+        def rewrite(
+            self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any
+        ) -> Any:
             """Attention of four-dimensional query, key and value."""
             key = op.Transpose(key, perm=[0, 2, 1, 3]) if key_format == "BSHd" else key
             arguments = (query, key, value) if mask is None else (query, key, value, mask)
             attributes = {} if self._scale is None else {"scale": float(self._scale)}
             return op.Attention(*arguments, **attributes)
 
-    class Plain(SDPA):  # type: ignore[misc]
+    class Plain(sdpa.SDPA):  # type: ignore[misc]
         """Ends in MatMul, one scale, Softmax, MatMul."""
 
         def check(self, context: Any, query_scaling: str, key_scaling: str, **bindings: Any) -> Any:
-            """Only where a scale stands before the product: what it ends in would match for ever otherwise."""
+            """Only where a scale stands before the product: else the result would match for ever."""
             if query_scaling == key_scaling == "None":
                 return pattern.MatchResult().fail("the scale stands after the product already")
             return super().check(context, query_scaling=query_scaling, key_scaling=key_scaling, **bindings)
 
-        def rewrite(self, op: Any, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
+        def rewrite(
+            self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any
+        ) -> Any:
             """The product scaled once."""
             import onnx_ir
 

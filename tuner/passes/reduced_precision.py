@@ -1,7 +1,7 @@
 """Sixteen-bit floating point, whole or mixed, written into the graph as casts.
 
-Strongly typed builders (TensorRT 11 and later) take the number format of every operator from the graph, so a precision
-policy is a rewriting of the model.
+Strongly typed builders (TensorRT 11 and later) take the number format of every operator from the graph, so a
+precision policy is a rewriting of the model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _POLICIES = ("fp16", "bf16")
 
 KEPT_OPS: Mapping[str, tuple[str, ...]] = {
     "norm": (
-        "LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization", "BatchNormalization",
-        "ReduceMean", "Pow", "Sqrt", "Reciprocal",
+        "LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization",
+        "BatchNormalization", "ReduceMean", "Pow", "Sqrt", "Reciprocal",
     ),
     "softmax": ("Softmax", "LogSoftmax", "Exp", "ReduceMax", "ReduceSum"),
     "activation": ("Gelu", "Erf", "Tanh", "Sigmoid", "HardSigmoid", "HardSwish", "Softplus", "Mish", "Elu"),
@@ -41,7 +41,7 @@ _ALWAYS = ("Range", "CumSum", "NonMaxSuppression", "RandomNormalLike", "RandomUn
 
 
 class ReducedPrecision(GraphPass):
-    """fp16 or bf16 by ONNX Runtime's float16 converter, with kinds of operators kept in fp32; inputs and outputs stay.
+    """fp16 or bf16 by ONNX Runtime's float16 converter; inputs, outputs and chosen operators stay in fp32.
 
     bf16 is the converter's fp16 graph with every fp16 type replaced, and weights rounded from the fp32 ones.
     """
@@ -71,10 +71,14 @@ class ReducedPrecision(GraphPass):
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
         """Converts a model as the route says."""
         name_nodes(model)
-        weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT}
+        weights = {
+            tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT
+        }
         brain = context.route[POLICY] == "bf16"
         if brain and _holds_half(model):
-            raise PassFailed("the model holds fp16 tensors already, so a bf16 policy would change what they mean")
+            raise PassFailed(
+                "the model holds fp16 tensors already, so a bf16 policy would change what they mean"
+            )
         originals = {name: _copy(tensor) for name, tensor in weights.items()} if brain else {}
         converted = _to_half(model, kept_ops(context.route.get(_KEEP, "none")))
         if brain:
@@ -102,7 +106,7 @@ def _to_half(model: ModelProto, kept: list[str]) -> ModelProto:
 
 
 def _drop_twins(graph: GraphProto) -> None:
-    """Keeps one of several casts of a tensor under one name: before 1.32 the converter made one per reader."""
+    """Keeps one of several casts of a tensor under one name: older converters (1.30) make one per reader."""
     made: set[str] = set()
     kept = []
     for node in graph.node:
@@ -124,7 +128,9 @@ def _sort(graph: GraphProto) -> None:
             needed = [
                 producer
                 for name in _reads(nodes[index])
-                if (producer := produced_by.get(name)) is not None and producer not in done and producer != index
+                if (producer := produced_by.get(name)) is not None
+                and producer not in done
+                and producer != index
             ]
             if index not in done and needed:
                 stack += needed
@@ -185,9 +191,7 @@ def _half_to_brain(
                 _half_to_brain(inner, originals)
 
 
-def _retype(
-    tensor: TensorProto, original: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None
-) -> None:
+def _retype(tensor: TensorProto, original: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None) -> None:
     if tensor.data_type != TensorProto.FLOAT16:
         return
     import ml_dtypes

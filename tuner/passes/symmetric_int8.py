@@ -1,4 +1,4 @@
-"""Static eight-bit quantisation as TensorRT wants it: symmetric, signed, with Q/DQ pairs around the operators."""
+"""Static eight-bit quantisation as TensorRT wants it: symmetric and signed, with Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INLINE_LIMIT = 1_500_000_000
 
 
 class SymmetricInt8(GraphPass):
-    """ONNX Runtime's static quantiser with symmetric int8 activations and weights, one scale per output channel."""
+    """ONNX Runtime's static quantiser: symmetric int8, one scale per output channel of a weight."""
 
     name: ClassVar[str] = "symmetric_int8"
 
@@ -34,7 +34,7 @@ class SymmetricInt8(GraphPass):
             reason = "the graph has no float32 weights of Conv, MatMul or Gemm to quantise"
             return RouteSpace((), {_QUANTIZE: reason, _EXCLUDE: reason})
         quantize = Knob(
-            _QUANTIZE, ("off", "int8"), "off", "quantise products and convolutions to int8, calibrated on the inputs",
+            _QUANTIZE, ("off", "int8"), "off", "quantise products and convolutions to int8 by the inputs",
             stage="build", changes_numerics=True,
         )  # fmt: skip
         values = tuple(value for value in exclusion_values(facts) if value != "only_weighted")

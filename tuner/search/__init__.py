@@ -57,14 +57,17 @@ def make_strategy(
         pool: how many candidates ``model`` scores per round.
         builds: how many routes will be asked for in all, when that is known.
         order: what sorts the scan of ``model`` when the view is out of its depth.
-        candidates: the only routes that may be asked, such as those of a recorded table; None for all of the space.
+        candidates: the only routes that may be asked, such as those of a recorded table; None for all of the
+            space.
 
     Raises:
         UsageError: there is no such strategy.
         MissingPackage: the strategy's optional package is not installed.
     """
     if name == ModelSearch.name:
-        return ModelSearch(space, seed=seed, view=view, pool=pool, builds=builds, order=order, candidates=candidates)
+        return ModelSearch(
+            space, seed=seed, view=view, pool=pool, builds=builds, order=order, candidates=candidates
+        )
     try:
         kind = _MODEL_FREE[name]
     except KeyError:

@@ -15,11 +15,14 @@ from routecast.tuner.search.pool import Scores
 Setting = tuple[str, str]
 
 _SCENARIOS = 256
-# How much of the luck of a route is that of its settings; the rest is its own. What fails, fails almost surely again.
+# How much of the luck of a route is that of its settings; the rest is its own. What fails, fails almost
+# surely again.
 _SHARED_EFFECT, _SHARED_FAILURE = 0.98, 0.995
-# Of routes that promise the same, the one that changes less is less likely to surprise and easier to understand.
+# Of routes that promise the same, the one that changes less is less likely to surprise and easier to
+# understand.
 _PER_SETTING = 0.002
-# A setting ties routes together by its effect and by this share of its uncertainty, and never less than a little.
+# A setting ties routes together by its effect and by this share of its uncertainty, and never less than a
+# little.
 _UNCERTAINTY_SHARE, _LEAST_WEIGHT = 0.25, 1e-4
 
 
@@ -42,14 +45,16 @@ def choose_batch(
     best: float,
     alone: Scores,
     rng: np.random.Generator,
+    *,
     attitude: Attitude = Attitude(),
 ) -> list[Route]:
     """Chooses routes whose best member is expected to improve most on what is known.
 
-    The expected improvement of a batch (q-EI: Ginsbourger et al., 2010) is estimated over random scenarios and
-    maximised greedily. In a scenario every candidate gets a log ratio drawn from its prediction and either works or
-    fails, and candidates that share settings share their luck. So a second route with the same risky precision adds
-    little to the first: where that one fails, it fails as well, and a route without it is the better company.
+    The expected improvement of a batch (q-EI: Ginsbourger et al., 2010) is estimated over random scenarios
+    and maximised greedily. In a scenario every candidate gets a log ratio drawn from its prediction and
+    either works or fails, and candidates that share settings share their luck. So a second route with the
+    same risky precision adds little to the first: where that one fails, it fails as well, and a route without
+        it is the better company.
 
     Args:
         scores: the candidates.
@@ -81,7 +86,8 @@ def choose_batch(
 def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator, attitude: Attitude) -> Array:
     """Improvement of R candidates on ``best`` in S scenarios, 0 where there is none, shape (R, S)."""
     effect = np.abs(alone.log_ratio) + _UNCERTAINTY_SHARE * alone.std
-    luck = _shared_luck(_settings_matrix(scores.routes, _by_setting(alone.routes, effect)), _SHARED_EFFECT, rng)
+    ties = _settings_matrix(scores.routes, _by_setting(alone.routes, effect))
+    luck = _shared_luck(ties, _SHARED_EFFECT, rng)
     toll = _PER_SETTING * np.array([len(route) for route in scores.routes])
     log_ratio = (scores.log_ratio + toll)[:, None] + attitude.std_factor * scores.std[:, None] * luck
     normal = NormalDist()
@@ -94,11 +100,15 @@ def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator,
 
 def _by_setting(routes: Sequence[Route], values: Array) -> dict[Setting, float]:
     """The value of each setting from routes of one setting each."""
-    return {setting: float(value) for route, value in zip(routes, values, strict=True) for setting in route.items()}
+    return {
+        setting: float(value)
+        for route, value in zip(routes, values, strict=True)
+        for setting in route.items()
+    }
 
 
 def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) -> Array:
-    """Rows of unit length, one per route, with weights at its settings out of the T that occur; shape (R, T)."""
+    """A row of unit length per route, with weights at its settings out of all T; shape (R, T)."""
     columns: dict[Setting, int] = {}
     for route in routes:
         for setting in route.items():
@@ -111,10 +121,10 @@ def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) 
 
 
 def _shared_luck(settings: Array, share: float, rng: np.random.Generator) -> Array:
-    """Standard normal draws, shape (R, S), correlated as ``share`` times the cosine between the settings of two routes.
+    """Standard normal draws, shape (R, S); two routes correlate as ``share`` times the cosine of their rows.
 
-    Each row holds the same S quantiles of the normal distribution in an order of its own, so that chance does not
-    decide between routes whose predictions differ by little.
+    Each row holds the same S quantiles of the normal distribution in an order of its own, so that chance does
+    not decide between routes whose predictions differ by little.
     """
     shared = settings @ rng.standard_normal((settings.shape[1], _SCENARIOS))
     own = rng.standard_normal((len(settings), _SCENARIOS))

@@ -14,8 +14,9 @@ from routecast.datasets.route import Route, RouteSpace
 class Strategy(ABC):
     """Proposes routes to measure (ask) and learns from what was measured (tell).
 
-    ``ask`` never returns the default route, which is measured beside every other anyway, nor a route that was asked
-    or told before. A strategy says which routes it would like next in ``_propose``; the rest is done here.
+    ``ask`` never returns the default route, which is measured beside every other anyway, nor a route that was
+    asked or told before. A strategy says which routes it would like next in ``_propose``; the rest is done
+    here.
 
     Attributes:
         space: the routes to choose from.
@@ -39,8 +40,8 @@ class Strategy(ABC):
     def ask(self, count: int) -> list[Route]:
         """Returns up to ``count`` routes to measure next, the most wanted first.
 
-        Fewer come back when the strategy has no more to propose until it is told something, none when it is at its
-        end.
+        Fewer come back when the strategy has no more to propose until it is told something, none when it is
+        at its end.
 
         Raises:
             ValueError: ``count`` is negative.
@@ -59,11 +60,11 @@ class Strategy(ABC):
         return found
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
-        """Takes what was measured, of routes asked here or elsewhere (a resumed tune); the control is ignored.
+        """Takes what was measured, of routes asked here or elsewhere (a resumed tune).
 
-        A route measured again replaces its earlier measurement.
+        The control is ignored. A route measured again replaces its earlier measurement.
         """
-        news = [item for item in measurements if item.purpose is not Purpose.CONTROL and not item.route.is_default]
+        news = [item for item in measurements if item.purpose is not Purpose.CONTROL and item.route]
         for measurement in news:
             self._told[measurement.route] = measurement
             self._seen.add(measurement.route)
@@ -80,8 +81,8 @@ class Strategy(ABC):
     def _propose(self, count: int) -> Iterator[Route]:
         """Yields canonical routes, the most wanted first; those seen before are skipped by ``ask``.
 
-        ``ask`` stops reading when it has ``count`` new ones, so the iterator may be longer than that, or endless as
-        long as new routes keep coming.
+        ``ask`` stops reading when it has ``count`` new ones, so the iterator may be longer than that, or
+        endless as long as new routes keep coming.
         """
 
     def _learn(self, measurements: Sequence[Measurement]) -> None:
@@ -96,7 +97,7 @@ class Strategy(ABC):
         return self._allowed is None or route in self._allowed
 
     def _random(self, count: int) -> list[Route]:
-        """Draws ``count`` new random routes; those that drawing does not find, a walk over single changes does."""
+        """Draws ``count`` new random routes; what drawing does not find, a walk over single changes does."""
         if self.candidates is not None:
             new = [route for route in self.candidates if self._is_new(route)]
             return [new[index] for index in self.rng.permutation(len(new))[:count]]
@@ -107,7 +108,7 @@ class Strategy(ABC):
 
 
 def walk(space: RouteSpace, count: int, exclude: set[Route]) -> list[Route]:
-    """Finds up to ``count`` routes not excluded: single changes of the default route, then of those, and so on.
+    """Finds up to ``count`` routes not excluded: single changes of the default, then of those, and so on.
 
     It reaches every route of the space, so fewer than ``count`` come back only when no others are left.
     """

@@ -12,8 +12,8 @@ from routecast.tuner.search.fast import FastSearch
 class MixedSearch(FastSearch):
     """``fast``, then the product over the settings that beat the default route.
 
-    The product begins with every winning knob at its best value and ends with single changes, so that a budget that
-    does not cover it is spent on the combinations that promise most if gains add up.
+    The product begins with every winning knob at its best value and ends with single changes, so that a
+    budget that does not cover it is spent on the combinations that promise most if gains add up.
     """
 
     name = "mixed"
@@ -33,7 +33,9 @@ class MixedSearch(FastSearch):
                 winners.setdefault(name, []).append((measurement.log_ratio, value))
         ranked = sorted((sorted(gains), name) for name, gains in winners.items())
         names = [name for _, name in ranked]
-        choices = [[*(value for _, value in gains), self.space.by_name[name].default] for gains, name in ranked]
+        choices = [
+            [*(value for _, value in gains), self.space.by_name[name].default] for gains, name in ranked
+        ]
         # itertools.product turns its last argument fastest, so the weakest knob is the first to give way.
         for values in itertools.product(*choices):
             yield self.space.canonical(Route(zip(names, values, strict=True)))

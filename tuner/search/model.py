@@ -11,8 +11,9 @@ from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
 
-# Before the last round a surprise can still be followed up, so the uncertain counts for more. And one route tells
-# whether a risky setting works: the next round is soon enough for more of them, so risks count for more as well.
+# Before the last round a surprise can still be followed up, so the uncertain counts for more. And one route
+# tells whether a risky setting works: the next round is soon enough for more of them, so risks count for more
+# as well.
 _EXPLORING = Attitude(std_factor=1.5, failure_power=0.5)
 _EXPLOITING = Attitude(std_factor=1.0, failure_power=1.0)
 _PARENTS = 8
@@ -21,10 +22,10 @@ _PARENTS = 8
 class ModelSearch(Strategy):
     """Measures the batch with the greatest expected improvement according to a cost model.
 
-    Each round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by expected
-    improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the cost model's view
-    before the next round. With no view, or one that warns that it is out of its depth, the strategy changes one knob
-    at a time: first on the default route, later also on the best route measured.
+    Each round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
+    expected improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the
+    cost model's view before the next round. With no view, or one that warns that it is out of its depth, the
+    strategy changes one knob at a time: first on the default route, later also on the best route measured.
     """
 
     name = "model"
@@ -47,7 +48,8 @@ class ModelSearch(Strategy):
             seed: of everything random.
             view: the cost model's view of the model being tuned.
             pool: how many candidates to score per round.
-            builds: how many routes will be asked for in all; the last of them are chosen without extra exploration.
+            builds: how many routes will be asked for in all; the last of them are chosen without extra
+                exploration.
             order: what sorts single changes when ``view`` is out of its depth; ``view`` itself when None.
             candidates: the only routes that may be asked; they are then the pool.
         """
@@ -87,7 +89,7 @@ class ModelSearch(Strategy):
         last = self._builds is not None and self._asked + count >= self._builds
         attitude = _EXPLOITING if last else _EXPLORING
         alone = Scores.of(view, self.space.single_changes())
-        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude)
+        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
 
     def _scan(self) -> Iterator[Route]:
         """Single changes of the best route measured and of the default route, the most promising first."""

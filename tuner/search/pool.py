@@ -54,13 +54,13 @@ class Scores:
 
     def without(self, routes: Collection[Route]) -> Scores:
         """The candidates that are not among ``routes``."""
-        keep = np.array([index for index, route in enumerate(self.routes) if route not in routes], dtype=np.int64)
-        kept = tuple(self.routes[index] for index in keep)
+        keep = np.array([route not in routes for route in self.routes], dtype=bool)
+        kept = tuple(route for route in self.routes if route not in routes)
         return Scores(kept, self.log_ratio[keep], self.std[keep], self.failure[keep])
 
     @property
     def promise(self) -> Array:
-        """Optimistic log ratio, gains weighed by the chance that the route works; lower is better, shape (R,)."""
+        """Optimistic log ratio, gains weighed by the chance to work; lower is better, shape (R,)."""
         optimistic = self.log_ratio - self.std
         return np.maximum(optimistic, 0.0) + (1.0 - self.failure) * np.minimum(optimistic, 0.0)
 

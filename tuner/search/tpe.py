@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 # What a route that failed counts as: TPE only ranks values, so any that is worse than a real ratio will do.
 _FAILED = math.log(100.0)
-# Optuna draws at random until this many trials are known. Its own default (10) would make a tune of 8 builds random.
+# Optuna draws at random until this many trials are known. Its own default (10) would make a tune of 8 builds
+# random.
 _STARTUP_TRIALS = 4
-# TPE may propose the same route again and again; after this many draws per route asked for, chance takes over.
+# TPE may propose the same route again and again; after this many draws per route asked for, chance takes
+# over.
 _DRAWS_PER_ROUTE = 10
 
 
 class TpeSearch(Strategy):
     """Minimises the log ratio with Optuna's TPE sampler (Bergstra et al., 2011), by ask and tell.
 
-    Each knob is a categorical parameter, suggested only while its requirements are met. The default route is told
-    as the first trial, with log ratio 0.
+    Each knob is a categorical parameter, suggested only while its requirements are met. The default route is
+    told as the first trial, with log ratio 0.
     """
 
     name = "tpe"
@@ -84,7 +86,8 @@ class TpeSearch(Strategy):
 
         params = self._assign(lambda knob: self.space.value(route, knob.name))
         categories: dict[str, optuna.distributions.BaseDistribution] = {
-            name: optuna.distributions.CategoricalDistribution(self.space.by_name[name].values) for name in params
+            name: optuna.distributions.CategoricalDistribution(self.space.by_name[name].values)
+            for name in params
         }
         self._study.add_trial(optuna.trial.create_trial(params=params, distributions=categories, value=value))
 
@@ -100,6 +103,8 @@ class TpeSearch(Strategy):
 
 def _requirements_first(space: RouteSpace) -> list[Knob]:
     """The knobs that have a choice, each after those that it requires."""
-    requirements = {knob.name: [name for name in knob.requires if name in space.by_name] for knob in space.knobs}
+    requirements = {
+        knob.name: [name for name in knob.requires if name in space.by_name] for knob in space.knobs
+    }
     ordered = [space.by_name[name] for name in TopologicalSorter(requirements).static_order()]
     return [knob for knob in ordered if knob.alternatives]

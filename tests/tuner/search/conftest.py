@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,14 +76,17 @@ class Lab:
         return sorted(found - {Route()}, key=str)
 
 
+ERRORS = Errors(std=0.1, reach=0.16)
+
+
 @dataclass(frozen=True)
 class Effects:
     """A cost model that believes in given additive effects and risks; its latencies do not matter."""
 
     effects: dict[tuple[str, str], float]
     failure_of: dict[tuple[str, str], float] = field(default_factory=dict)
-    route_errors: Errors = Errors(0.1, 0.16)
-    default_errors: Errors = Errors(0.5, 0.8)
+    route_errors: Errors = ERRORS
+    default_errors: Errors = ERRORS
     backends: frozenset[str] = frozenset(("onnxruntime",))
     build_seconds: float = 1.0
     gap: float = 0.0
@@ -108,8 +110,9 @@ def lab() -> Lab:
 def make_view() -> Callable[..., BaselineView]:
     """Makes a view that knows the additive effects, and learns the rest as the real ones do."""
 
-    def make(*, backend: str = "onnxruntime", **options: Any) -> BaselineView:
+    def make(*, backend: str = "onnxruntime", **options: object) -> BaselineView:
         graph = Graph((Node("Relu", "r", (0,), (1,)),), (Tensor((4,), "float32"),) * 2, (0,), (1,), 17)
-        return BaselineView(Effects(**{"effects": dict(EFFECTS), **options}), graph, Environment(backend, "1", "cpu"))
+        effects = Effects(**{"effects": dict(EFFECTS), **options})  # type: ignore[arg-type]
+        return BaselineView(effects, graph, Environment(backend, "1", "cpu"))
 
     return make

@@ -56,8 +56,9 @@ def test_warnings_make_it_scan_one_knob_at_a_time(lab, make_view):
 def test_another_order_for_the_scan(lab, make_view):
     order = make_view(effects={("session.arena", "off"): -1.0})
     view = make_view(backend="tensorrt")
-    assert make_strategy("model", lab.space, view=view, order=order).ask(1) == [Route({"session.arena": "off"})]
-    assert make_strategy("model", lab.space, order=order).ask(1) == [Route({"session.arena": "off"})]
+    arena = Route({"session.arena": "off"})
+    assert make_strategy("model", lab.space, view=view, order=order).ask(1) == [arena]
+    assert make_strategy("model", lab.space, order=order).ask(1) == [arena]
 
 
 def test_without_a_view_the_scan_goes_in_the_order_of_the_space_and_climbs(lab):
@@ -86,7 +87,8 @@ def test_the_pool_evolves_towards_what_the_view_promises(lab, make_view):
 
 def _scores(*rows):
     routes, mean, std, failure = zip(*rows, strict=True)
-    return Scores(tuple(Route.parse(r) for r in routes), *(np.array(x, dtype=float) for x in (mean, std, failure)))
+    arrays = (np.array(values, dtype=float) for values in (mean, std, failure))
+    return Scores(tuple(Route.parse(route) for route in routes), *arrays)
 
 
 NOTHING = Scores((), np.zeros(0), np.zeros(0), np.zeros(0))
@@ -94,7 +96,9 @@ NOTHING = Scores((), np.zeros(0), np.zeros(0), np.zeros(0))
 
 def test_a_twin_of_the_first_choice_is_passed_over():
     """Without the correlation of shared settings the second choice would be the second best prediction."""
-    scores = _scores(("q.p=int8", -0.5, 0.02, 0.4), ("q.p=int8 a.b=on", -0.49, 0.02, 0.4), ("q.r=on", -0.2, 0.02, 0.0))
+    scores = _scores(
+        ("q.p=int8", -0.5, 0.02, 0.4), ("q.p=int8 a.b=on", -0.49, 0.02, 0.4), ("q.r=on", -0.2, 0.02, 0.0)
+    )
     alone = _scores(("q.p=int8", -0.5, 0.02, 0.4), ("a.b=on", 0.01, 0.02, 0.0), ("q.r=on", -0.2, 0.02, 0.0))
     chosen = choose_batch(scores, 2, 0.0, alone, np.random.default_rng(0))
     assert [str(route) for route in chosen] == ["q.p=int8", "q.r=on"]
@@ -103,11 +107,17 @@ def test_a_twin_of_the_first_choice_is_passed_over():
 def test_exploration_prefers_the_uncertain():
     scores = _scores(("a.b=on", -0.10, 0.01, 0.0), ("c.d=on", -0.05, 0.09, 0.0))
     rng = np.random.default_rng
-    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), Attitude(std_factor=0.3)) == [Route({"a.b": "on"})]
-    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), Attitude(std_factor=3.0)) == [Route({"c.d": "on"})]
+    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=0.3)) == [
+        Route({"a.b": "on"})
+    ]
+    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=3.0)) == [
+        Route({"c.d": "on"})
+    ]
 
 
 def test_when_nothing_improves_the_better_prediction_is_chosen():
     scores = _scores(("a.b=on", 3.0, 0.01, 0.0), ("c.d=on", 2.0, 0.01, 0.0))
-    assert choose_batch(scores, 5, 0.0, NOTHING, np.random.default_rng(0)) == [Route({"c.d": "on"}), Route({"a.b": "on"})]
-    assert choose_batch(_scores(("a.b=on", 0.0, 1.0, 0.0)).without({Route({"a.b": "on"})}), 3, 0.0, NOTHING, np.random.default_rng(0)) == []
+    chosen = choose_batch(scores, 5, 0.0, NOTHING, np.random.default_rng(0))
+    assert [str(route) for route in chosen] == ["c.d=on", "a.b=on"]
+    none_left = scores.without({Route({"a.b": "on"}), Route({"c.d": "on"})})
+    assert choose_batch(none_left, 3, 0.0, NOTHING, np.random.default_rng(0)) == []

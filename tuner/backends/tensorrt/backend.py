@@ -13,7 +13,15 @@ from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError
 from routecast.datasets.model import Model
 from routecast.datasets.route import Route, RouteSpace
-from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildRequest, Check, LoadFailed, one_line
+from routecast.tuner.backends.base import (
+    Artifact,
+    Backend,
+    BuildFailed,
+    BuildRequest,
+    Check,
+    LoadFailed,
+    one_line,
+)
 from routecast.tuner.backends.tensorrt.api import TENSORRT, TENSORRT_RTX, Bindings
 from routecast.tuner.backends.tensorrt.builder import Target, build_engine, make_logger
 from routecast.tuner.backends.tensorrt.channel import OPT_IN, REASON, compiler_environment, opted_in
@@ -41,16 +49,15 @@ from routecast.tuner.space import without_numerics
 
 def _passes() -> list[GraphPass]:
     """In the order of application: structure first, then precision, which would hide the patterns."""
-    return [
-        Conversion(), OnnxSlim(), Lowering(), Raising(), Merging(), OnnxScript(), SymmetricInt8(), ReducedPrecision(),
-    ]  # fmt: skip
+    form = [Conversion(), OnnxSlim(), Lowering(), Raising(), Merging(), OnnxScript()]
+    return [*form, SymmetricInt8(), ReducedPrecision()]
 
 
 class TensorRtFamily(Backend):
     """What both have in common.
 
-    The engine is one file. A backend object holds the GPU from its first load on, shared with other loads, and alone
-    from its first timing on, until ``release`` or until it is collected.
+    The engine is one file. A backend object holds the GPU from its first load on, shared with other loads,
+    and alone from its first timing on, until ``release`` or until it is collected.
     """
 
     bindings: ClassVar[Bindings]
@@ -75,7 +82,7 @@ class TensorRtFamily(Backend):
         return gpu_environment(self.name, self.bindings.installed(), self._tuner_version())
 
     def space(self, model: Model, *, allow_numerics: bool = True) -> RouteSpace:
-        """Precision, graph form, builder options, runtime options and compiler knobs that can matter to the model."""
+        """Precision, graph form, builder, runtime and compiler knobs that can matter to the model."""
         space = self._space(model)
         return space if allow_numerics else without_numerics(space)
 
@@ -87,14 +94,18 @@ class TensorRtFamily(Backend):
         try:
             source = run_passes(request.model, rewritten, request.route, self._passes, request.calibration)
             with self._compiler(request.route):
-                build_engine(self.bindings.load(), source or request.model, engine, request.route, self._target())
+                build_engine(
+                    self.bindings.load(), source or request.model, engine, request.route, self._target()
+                )
         except RoutecastError as error:
             raise BuildFailed(one_line(error)) from error
         except Exception as error:  # a library's failure on this graph is this route's failure
             raise BuildFailed(one_line(error)) from error
         return Artifact.of(engine, time.perf_counter() - start)
 
-    def load(self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False) -> TensorRtExecutable:
+    def load(
+        self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False
+    ) -> TensorRtExecutable:
         """Loads an engine; a second executable of it shares it and has a context of its own."""
         self._lock.share()
         module, gpu = self.bindings.load(), this_gpu()
@@ -131,8 +142,14 @@ class TensorRtFamily(Backend):
             runtime = module.Runtime(log)
             engine = runtime.deserialize_cuda_engine(path.read_bytes())
             if engine is None:
-                raise LoadFailed(one_line(RuntimeError(log.errors[-1] if log.errors else "the engine does not load")))
-            self._engines[path] = (engine, runtime, log)  # an engine must not outlive its runtime, nor that its logger
+                raise LoadFailed(
+                    one_line(RuntimeError(log.errors[-1] if log.errors else "the engine does not load"))
+                )
+            self._engines[path] = (
+                engine,
+                runtime,
+                log,
+            )  # an engine must not outlive its runtime, nor that its logger
         return self._engines[path][0]
 
     @abstractmethod
@@ -154,10 +171,15 @@ class TensorRtFamily(Backend):
 
 
 class TensorRt(TensorRtFamily):
-    """TensorRT 11.1 and later. Shares its code with TensorRT-RTX; it has not been run on a GPU by routecast's authors."""
+    """TensorRT 11.1 and later: the code of TensorRT-RTX, not run on a GPU by routecast's authors."""
 
     name: ClassVar[str] = "tensorrt"
-    preload: ClassVar[tuple[str, ...]] = ("numpy", "onnx", "tensorrt", "routecast.tuner.backends.tensorrt.backend")
+    preload: ClassVar[tuple[str, ...]] = (
+        "numpy",
+        "onnx",
+        "tensorrt",
+        "routecast.tuner.backends.tensorrt.backend",
+    )
     bindings: ClassVar[Bindings] = TENSORRT
 
     def build(self, request: BuildRequest) -> Artifact:
@@ -181,7 +203,7 @@ class TensorRt(TensorRtFamily):
         return self._listing().tuner_version
 
     def _space(self, model: Model) -> RouteSpace:
-        return tensorrt_space(model.graph, self._passes, tensorrt_builder(), self._listing(), "")
+        return tensorrt_space(model.graph, self._passes, tensorrt_builder(), self._listing())
 
     def _target(self) -> Target:
         return Target(official_routes=True)
@@ -207,7 +229,9 @@ class TensorRtRtx(TensorRtFamily):
     def _space(self, model: Model) -> RouteSpace:
         listing = snapshot() if opted_in() else None
         why_not = f"experimental on TensorRT-RTX, set {OPT_IN}=1 to try them: {REASON}"
-        return tensorrt_space(model.graph, self._passes, rtx_builder(), listing, why_not, "experimental: ")
+        return tensorrt_space(
+            model.graph, self._passes, rtx_builder(), listing, why_not, prefix="experimental: "
+        )
 
     def _target(self) -> Target:
         return Target(official_routes=False, compute_capability=self._capability)

@@ -19,7 +19,7 @@ class Target:
 
     Attributes:
         official_routes: whether compiler knobs go through ``IBuilderConfig.build_route``.
-        compute_capability: such as ``SM89``, for which RTX builds without a GPU; empty leaves it to the builder.
+        compute_capability: such as ``SM89``; empty leaves it to the builder. RTX builds for it without a GPU.
     """
 
     official_routes: bool
@@ -48,7 +48,7 @@ def build_engine(module: Any, source: Path, target: Path, route: Route, settings
     """Builds ``source`` into ``target``.
 
     Raises:
-        BuildFailed: the network cannot be parsed or built; the message names the operator or quotes the builder.
+        BuildFailed: it cannot be parsed or built; the message names the operator or quotes the builder.
     """
     log = make_logger(module)
     builder = module.Builder(log)
@@ -69,7 +69,7 @@ def build_engine(module: Any, source: Path, target: Path, route: Route, settings
 
 
 def _allow_decomposition(module: Any, network: Any) -> None:
-    """Lets the compiler take an attention apart where it has no kernel for it, as in fp32; else the build fails."""
+    """Lets the compiler take an attention apart where it has no kernel for it, as in fp32."""
     for index in range(network.num_layers):
         layer = network.get_layer(index)
         if layer.type == module.LayerType.ATTENTION_OUTPUT:
@@ -84,7 +84,9 @@ def parse_error(parser: Any) -> str:
         return "the network could not be parsed, and the parser gave no reason"
     error = errors[-1]
     node = error.node_name() or "unnamed"
-    return one_line(RuntimeError(f"cannot parse {error.node_operator() or 'operator'} {node}: {error.desc()}"))
+    return one_line(
+        RuntimeError(f"cannot parse {error.node_operator() or 'operator'} {node}: {error.desc()}")
+    )
 
 
 def _configure(module: Any, config: Any, route: Route, settings: Target) -> None:

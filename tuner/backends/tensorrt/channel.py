@@ -14,8 +14,8 @@ from routecast.tuner.backends.tensorrt.knobs import build_route
 VARIABLE = "__LUNOWUD"
 OPT_IN = "ROUTECAST_RTX_COMPILER_KNOBS"
 REASON = (
-    f"TensorRT-RTX ignores build routes; its compiler reads knobs from the environment variable {VARIABLE}, which "
-    "NVIDIA's open sources use and its documentation does not mention"
+    f"TensorRT-RTX ignores build routes; its compiler reads knobs from the environment variable {VARIABLE}, "
+    "which NVIDIA's open sources use and its documentation does not mention"
 )
 
 
@@ -47,7 +47,9 @@ def compiler_environment(route: Route) -> Iterator[None]:
     """
     wanted = build_route(route)
     if wanted and not opted_in():
-        raise BuildFailed(f"compiler knobs on TensorRT-RTX are experimental, set {OPT_IN}=1 to use them: {REASON}")
+        raise BuildFailed(
+            f"compiler knobs on TensorRT-RTX are experimental, set {OPT_IN}=1 to use them: {REASON}"
+        )
     before = os.environ.pop(VARIABLE, None)
     try:
         if wanted:

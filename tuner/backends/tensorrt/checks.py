@@ -36,7 +36,9 @@ def _bindings(bindings: Bindings) -> Check:
         return Check(bindings.module, False, detail, install)
     missing = bindings.missing_names(module)
     if missing:
-        return Check(bindings.module, False, f"{module.__version__} lacks {', '.join(missing)}", f"{install} --upgrade")
+        return Check(
+            bindings.module, False, f"{module.__version__} lacks {', '.join(missing)}", f"{install} --upgrade"
+        )
     return Check(bindings.module, True, str(module.__version__))
 
 
@@ -66,7 +68,15 @@ def _version(bindings: Bindings) -> Iterator[Check]:
     if not parts:
         return
     if bindings is not TENSORRT_RTX and parts < _FIRST_WITH_ROUTES:
-        yield Check("build routes", False, f"TensorRT {have} has none; 11.1 is the first that has", "pip install -U tensorrt-cu13")
+        yield Check(
+            "build routes",
+            False,
+            f"TensorRT {have} has none; 11.1 is the first that has",
+            "pip install -U tensorrt-cu13",
+        )
     if bindings is TENSORRT_RTX and gpu_facts().capability == _HOPPER and parts >= (1, 7):
-        fix = f"pip install tensorrt-rtx-cu13-libs=={_LAST_RTX_ON_HOPPER} tensorrt-rtx-cu13-bindings=={_LAST_RTX_ON_HOPPER}"
-        yield Check("GPU support", False, f"TensorRT-RTX {have} refuses compute capability 9.0; 1.6.1 runs there", fix)
+        packages = (f"tensorrt-rtx-cu13-{part}=={_LAST_RTX_ON_HOPPER}" for part in ("libs", "bindings"))
+        fix = f"pip install {' '.join(packages)}"
+        yield Check(
+            "GPU support", False, f"TensorRT-RTX {have} refuses compute capability 9.0; 1.6.1 runs there", fix
+        )

@@ -48,6 +48,6 @@ def trtexec_command(route: Route, model: str = "model.onnx", engine: str = "mode
 
 
 def route_file(routes: Sequence[Route]) -> str:
-    """A ``--tuneBuildRouteFile`` of ranked routes: one build route a line, those without compiler knobs left out."""
+    """A ``--tuneBuildRouteFile`` of ranked routes, one a line; those without compiler knobs are left out."""
     lines = dict.fromkeys(build_route(route) for route in routes)
     return "".join(f"{line}\n" for line in lines if line)

@@ -64,8 +64,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "slice": ("Slice", "Concat", "Split"),
     "transpose": ("Transpose",),
     "reduction": (
-        "ReduceMean", "ReduceSum", "ReduceMax", "Softmax", "LayerNormalization", "GlobalAveragePool", "RMSNormalization",
-        "InstanceNormalization", "GroupNormalization", "ReduceL2",
+        "ReduceMean", "ReduceSum", "ReduceMax", "Softmax", "GlobalAveragePool", "LayerNormalization",
+        "RMSNormalization", "InstanceNormalization", "GroupNormalization", "ReduceL2",
     ),
     "matmul": ("MatMul", "Gemm", "Einsum"),
     "sigmoid": ("Sigmoid", "HardSigmoid", "LSTM", "GRU"),
@@ -83,7 +83,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def snapshot() -> Listing:
-    """The packaged listing: TensorRT 11.1's on one GPU, with routecast's own notes on what each knob is about."""
+    """The packaged listing: TensorRT 11.1's on one GPU, with routecast's own notes on each knob."""
     text = files(__package__).joinpath("knobs.json").read_text(encoding="utf-8")
     data = json.loads(text)
     return Listing(data["tuner_version"], tuple(_packaged(entry) for entry in data["knobs"]))
@@ -96,8 +96,8 @@ def _packaged(entry: dict[str, Any]) -> CompilerKnob:
 def parse_listing(text: str) -> Listing:
     """Reads ``IBuilderConfig.all_build_routes``.
 
-    Notes on needs and risk come from the snapshot, by name. A knob that the snapshot does not know may do anything, so
-    it counts as one that changes results.
+    Notes on needs and risk come from the snapshot, by name. A knob that the snapshot does not know may do
+    anything, so it counts as one that changes results.
 
     Raises:
         ValueError: the text is not such a listing.
@@ -127,7 +127,13 @@ def _values(allowed: str, default: str, noted: Iterable[str]) -> tuple[str, ...]
 
 def _guess(name: str) -> str:
     """What a knob that the snapshot does not know is about, by its name."""
-    for word, need in (("mha", "attention"), ("deconv", "deconv"), ("conv", "conv"), ("norm", "norm"), ("topk", "topk")):
+    for word, need in (
+        ("mha", "attention"),
+        ("deconv", "deconv"),
+        ("conv", "conv"),
+        ("norm", "norm"),
+        ("topk", "topk"),
+    ):
         if word in name:
             return need
     return "quantize" if re.search(r"int8|fp8|dynq|quant", name) else ""
@@ -156,12 +162,16 @@ def _reason(knob: CompilerKnob, facts: GraphFacts) -> str:
         return "it is about quantised networks: the graph holds no QuantizeLinear"
     if knob.needs and not facts.has(*NEEDS[knob.needs]):
         return f"it is about {knob.needs}: the graph holds none of {', '.join(NEEDS[knob.needs])}"
-    if knob.needs == "attention" and not (facts.has("Attention") or facts.follows("Softmax", "MatMul", hops=3)):
+    if knob.needs == "attention" and not (
+        facts.has("Attention") or facts.follows("Softmax", "MatMul", hops=3)
+    ):
         return "it is about attention: no MatMul comes after a Softmax"
     return ""
 
 
 def build_route(route: Route) -> str:
     """The compiler's part of a route as the compiler reads it: ``-kgen:tiling=1 -concat_elim=off``."""
-    parts = (f"-{name.removeprefix(GROUP)}={value}" for name, value in route.items() if name.startswith(GROUP))
+    parts = (
+        f"-{name.removeprefix(GROUP)}={value}" for name, value in route.items() if name.startswith(GROUP)
+    )
     return " ".join(parts)

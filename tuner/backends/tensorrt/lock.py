@@ -1,6 +1,6 @@
 """One lock per GPU with two sides: many engine loads beside each other, a timing alone.
 
-Ahead-of-time builds need no lock: they run beside anything. The kernel drops the locks of a process that ends.
+Ahead-of-time builds need no lock: they run beside anything. The locks of a process that ends are dropped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ POLL_SECONDS = 0.01
 class GpuLock:
     """A process's hold on a GPU: none, shared (loading) or alone (timing).
 
-    Waiting timings go before new loads, so that loads come in waves with the timings of the last wave in between, and
-    no timing waits for a load that began after it.
+    Waiting timings go before new loads, so that loads come in waves with the timings of the last wave in
+    between, and no timing waits for a load that began after it.
     """
 
     def __init__(self, gpu: str, folder: Path | None = None) -> None:
@@ -30,7 +30,7 @@ class GpuLock:
         self._alone = False
 
     def share(self) -> None:
-        """Waits until nobody times or waits to time, then holds the shared side; does nothing when held already."""
+        """Waits until nobody times or waits to, then holds the shared side; does nothing when held."""
         if self._gate >= 0:
             return
         gate, waiting = self._open("gpu"), self._open("timing")
@@ -41,7 +41,7 @@ class GpuLock:
         self._gate = gate
 
     def alone(self) -> None:
-        """Waits until nobody else loads or times, then holds the GPU alone; does nothing when held already."""
+        """Waits until nobody else loads or times, then holds the GPU alone; does nothing when held."""
         if self._alone:
             return
         self.release()

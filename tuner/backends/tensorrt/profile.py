@@ -90,10 +90,8 @@ def _sources(layer: Mapping[str, Any]) -> list[str]:
 
 
 def median_times(runs: Sequence[Run], names: LayerNames) -> list[LocalTime]:
-    """Median time per layer over the runs, in the order of execution; a layer reported twice in a run counts twice."""
+    """Median time per layer over the runs, in order of execution; a layer reported twice counts twice."""
     if not runs or not runs[0]:
         return []
     counts = min(len(run) for run in runs)
-    return [
-        names.local(runs[0][index][0], median(run[index][1] for run in runs)) for index in range(counts)
-    ]
+    return [names.local(runs[0][index][0], median(run[index][1] for run in runs)) for index in range(counts)]

@@ -18,7 +18,7 @@ _SAME_ENGINE = "the engines were byte for byte the same whatever its value"
 
 
 def pass_space(graph: Graph, passes: Sequence[GraphPass]) -> RouteSpace:
-    """Knobs of the graph passes; a knob that several passes serve is left out only when none of them offers it."""
+    """Knobs of the graph passes; one that several passes serve is left out only when none offers it."""
     spaces = [graph_pass.space(graph) for graph_pass in passes]
     knobs = tuple(_native(knob) for space in spaces for knob in space.knobs)
     names = {knob.name for knob in knobs}
@@ -37,10 +37,34 @@ def tensorrt_builder() -> RouteSpace:
     return RouteSpace(
         (
             _tf32(),
-            Knob("builder.optimization_level", ("3", "0", "1", "2", "4", "5"), "3", "how long to search", "build"),
-            Knob("builder.tiling", ("none", "fast", "moderate", "full"), "none", "tiling for the L2 cache", "build"),
-            Knob("builder.aux_streams", ("auto", "0", "1", "3", "7"), "auto", "most streams beside the main one", "build"),
-            Knob("builder.max_tactics", ("auto", "1", "5", "20", "60"), "auto", "most kernels timed per layer", "build"),
+            Knob(
+                "builder.optimization_level",
+                ("3", "0", "1", "2", "4", "5"),
+                "3",
+                "how long to search",
+                "build",
+            ),
+            Knob(
+                "builder.tiling",
+                ("none", "fast", "moderate", "full"),
+                "none",
+                "tiling for the L2 cache",
+                "build",
+            ),
+            Knob(
+                "builder.aux_streams",
+                ("auto", "0", "1", "3", "7"),
+                "auto",
+                "most streams beside the main one",
+                "build",
+            ),
+            Knob(
+                "builder.max_tactics",
+                ("auto", "1", "5", "20", "60"),
+                "auto",
+                "most kernels timed per layer",
+                "build",
+            ),
         )
     )
 
@@ -65,9 +89,13 @@ def attention_space(graph: Graph, passes: RouteSpace) -> RouteSpace:
     form = passes.by_name.get("form.attention")
     help_text = "an Attention may be taken apart, or must have a kernel of its own (none has in fp32)"
     if "Attention" in graph.ops:
-        return RouteSpace((Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("keep",)}),))
+        return RouteSpace(
+            (Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("keep",)}),)
+        )
     if form and "raise" in form.values:
-        return RouteSpace((Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("raise",)}),))
+        return RouteSpace(
+            (Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("raise",)}),)
+        )
     return RouteSpace((), {name: "the graph holds no Attention and no pattern of one"})
 
 
@@ -78,7 +106,13 @@ def runtime_space() -> RouteSpace:
 
 
 def tensorrt_space(
-    graph: Graph, passes: Sequence[GraphPass], builder: RouteSpace, listing: Listing | None, why_not: str, prefix: str = ""
+    graph: Graph,
+    passes: Sequence[GraphPass],
+    builder: RouteSpace,
+    listing: Listing | None,
+    why_not: str = "",
+    *,
+    prefix: str = "",
 ) -> RouteSpace:
     """Everything together.
 
