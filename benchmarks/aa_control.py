@@ -1,6 +1,6 @@
 """Repeats the A/A control: the default route explored and confirmed as if it were a candidate. No winner may come out.
 
-    python benchmarks/aa_control.py [--network NAME] [--repeats 20]
+python benchmarks/aa_control.py [--network NAME] [--repeats 20]
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from routecast.datasets.model import open_model
 from routecast.datasets.route import Route
 from routecast.datasets.zoo import network
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.measure.workbench import BenchConfig, Workbench
 from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
+from routecast.tuner.measure.workbench import BenchConfig, Workbench
 
 
 def main() -> None:
@@ -48,8 +48,10 @@ def main() -> None:
                         "winner": confirmed.wins(margin),
                     }
                 )
-                print(f"{repeat + 1:2d}  A/A {control.ratio:.4f} [{control.ratio_low:.4f}, {control.ratio_high:.4f}]"
-                      f"  confirmed {confirmed.ratio:.4f}  winner: {'yes' if rows[-1]['winner'] else 'no'}")
+                print(
+                    f"{repeat + 1:2d}  A/A {control.ratio:.4f} [{control.ratio_low:.4f}, {control.ratio_high:.4f}]"
+                    f"  confirmed {confirmed.ratio:.4f}  winner: {'yes' if rows[-1]['winner'] else 'no'}"
+                )
     false_winners = sum(bool(row["winner"]) for row in rows)
     print(f"false winners: {false_winners} of {len(rows)}")
     save("aa_control", rows, network=item.name, repeats=arguments.repeats)

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import numpy as np
 from gpu_networks import gpu_networks
+
 from routecast.datasets.errors import RoutecastError
 from routecast.datasets.journal import Journal, read_journal
 from routecast.datasets.measurement import Purpose
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route, RouteSpace
-from routecast.datasets.zoo import Network
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.timing import TimingConfig
@@ -121,9 +121,7 @@ def work(options: argparse.Namespace) -> None:
         for network in gpu_networks():
             if time.time() > options.until:
                 return
-            if (options.only and network.name not in options.only) or (
-                network.held_out and not options.held_out
-            ):
+            if (options.only and network.name not in options.only) or (network.held_out and not options.held_out):
                 continue
             if (options.folder / f"{network.name}.done").exists():
                 continue

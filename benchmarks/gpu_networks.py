@@ -189,9 +189,7 @@ def _torchvision(path: str, family: str, shape: tuple[int, ...], opset: int) -> 
     def build() -> Any:
         folder, _, builder = path.rpartition(".")
         module = importlib.import_module("torchvision.models" + (f".{folder}" if folder else ""))
-        options = (
-            {"weights": None, "weights_backbone": None} if folder == "segmentation" else {"weights": None}
-        )
+        options = {"weights": None, "weights_backbone": None} if folder == "segmentation" else {"weights": None}
         return _Output(getattr(module, builder)(**options))
 
     return Network(name, family, "torchvision", partial(_make, name, build, shape, opset))
@@ -243,6 +241,7 @@ def _make(
 ) -> Path:  # fmt: skip
     """Exports a network; TorchScript's exporter up to opset 17, the modern one above."""
     import torch
+
     from routecast.datasets.errors import RoutecastError
     from routecast.datasets.zoo.torch_modules.export import settle
 
@@ -268,9 +267,7 @@ def _make(
                     opset_version=opset, dynamo=opset > 17, external_data=False, verbose=False,
                 )  # fmt: skip
     except Exception as error:  # whatever an exporter raises: this network is skipped
-        raise RoutecastError(
-            f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}"
-        ) from error
+        raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error
     _strip(path)
     return path
 

@@ -72,7 +72,9 @@ def compare(item: Network, seeds: int, pool: int, builds: int, folder: Path) -> 
             "pool_ok": sum(found.ok for found in measured.explored),
             "pool_ratios": [found.ratio for found in measured.explored if found.ok],
             "pool_best": measured.search(measured.explored, CONFIRMED_OF_POOL),
-            "random": [measured.search(measured.draw(builds, seed), CONFIRMED_ROUTES)["ratio"] for seed in range(seeds)],
+            "random": [
+                measured.search(measured.draw(builds, seed), CONFIRMED_ROUTES)["ratio"] for seed in range(seeds)
+            ],
         }
     results = [
         tune(

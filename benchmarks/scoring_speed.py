@@ -1,6 +1,6 @@
 """How long scoring takes once a graph is encoded, and how long the command line takes to answer ``--help``.
 
-    python benchmarks/scoring_speed.py [--routes 10000] [--nodes 500] [--repeats 5]
+python benchmarks/scoring_speed.py [--routes 10000] [--nodes 500] [--repeats 5]
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def main() -> None:
         lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), arguments.repeats
     )
     for name in ("encode_seconds", "score_seconds", "help_seconds"):
-        print(f"{name:16s} median {statistics.median(rows[name]):.3f}  least {min(rows[name]):.3f}  most {max(rows[name]):.3f}")
+        print(
+            f"{name:16s} median {statistics.median(rows[name]):.3f}  least {min(rows[name]):.3f}  most {max(rows[name]):.3f}"
+        )
     save("scoring_speed", rows)
 
 

@@ -55,9 +55,7 @@ class RatioEvidence:
     variance: Mapping[Token, float]
 
 
-def correct_ratios(
-    evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array
-) -> tuple[Array, Array]:
+def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
     """Posterior of the errors of R routes.
 
     Args:
@@ -73,9 +71,7 @@ def correct_ratios(
     root = np.sqrt(np.array(list(evidence.variance.values())))
     known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
     prior = (
-        evidence.std[:, None]
-        * evidence.std
-        * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
+        evidence.std[:, None] * evidence.std * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
     )
     prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
     cross = std[:, None] * evidence.std * _kernel(asked, known, total, np.square(known).sum(1))
@@ -104,9 +100,7 @@ def _kernel(left: Array, right: Array, left_total: Array, right_total: Array) ->
     return kernel
 
 
-def token_failures(
-    outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]
-) -> dict[Token, float]:
+def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]) -> dict[Token, float]:
     """Posterior failure probability of each token.
 
     Args:

@@ -72,9 +72,7 @@ class BoostingBaseline(RooflineBaseline):
         failed = np.array([item.failed >= 0.5 for subject in measured for item in subject.repeats])
         self._failed: HistGradientBoostingClassifier | None = None
         if failed.any() and not failed.all():
-            features = [
-                self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured
-            ]
+            features = [self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured]
             model = HistGradientBoostingClassifier(
                 max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=0
             )

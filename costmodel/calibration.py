@@ -117,9 +117,7 @@ def _scale(size: Array, error: Array) -> tuple[float, float]:
     return max(float(floor), _LEAST_FLOOR), max(float(slope), 0.0)
 
 
-def cross_bounds(
-    predicted: Array, actual: Array, fold: Array, *, nominal: float, scaled: bool
-) -> tuple[Array, Array]:
+def cross_bounds(predicted: Array, actual: Array, fold: Array, *, nominal: float, scaled: bool) -> tuple[Array, Array]:
     """Intervals of out-of-fold predictions, each calibrated without the row's own fold.
 
     Their coverage is the honest estimate for a new family: neither the member nor the residuals knew the row's.

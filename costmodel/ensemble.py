@@ -90,9 +90,7 @@ class Ensemble(CostModel):
             )
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise UsageError(
-                f"the cost model in {folder} is damaged ({reason}): train and save it again"
-            ) from error
+            raise UsageError(f"the cost model in {folder} is damaged ({reason}): train and save it again") from error
 
 
 def _member(config: NetworkConfig, weights: Mapping[str, Any], index: int) -> RouteNetwork:

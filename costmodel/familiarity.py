@@ -81,10 +81,7 @@ class Familiarity:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
-        return {
-            name: sorted(value) if isinstance(value, frozenset) else value
-            for name, value in asdict(self).items()
-        }
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Familiarity:

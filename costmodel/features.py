@@ -140,9 +140,7 @@ def _node_texts(graph: Graph, node: Node) -> Integers:
         if name not in _WINDOW and isinstance(value, (str, int)) and len(str(value)) < 24
     ]
     parts = [f"word:{word}" for word in words(node.op)]
-    return encode(
-        [f"op:{node.op}"], [*parts[:4], f"dtype:{_output(graph, node).dtype}", *described], NODE_TEXTS
-    )
+    return encode([f"op:{node.op}"], [*parts[:4], f"dtype:{_output(graph, node).dtype}", *described], NODE_TEXTS)
 
 
 def _work(node: Node, flops: float, size: float) -> tuple[float, ...]:

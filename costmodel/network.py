@@ -142,16 +142,12 @@ class GraphEncoder(nn.Module):
         nn.init.zeros_(self.environment.weight)
         self.input = _mlp(config.text + NODE_NUMBERS, hidden, hidden, dropout)
         self.downstream = nn.ModuleList(SAGEConv(hidden, hidden) for _ in range(config.layers))
-        self.upstream = nn.ModuleList(
-            SAGEConv(hidden, hidden, root_weight=False) for _ in range(config.layers)
-        )
+        self.upstream = nn.ModuleList(SAGEConv(hidden, hidden, root_weight=False) for _ in range(config.layers))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(config.layers))
         self.dropout = nn.Dropout(dropout)
         self.local = _mlp(hidden, hidden, 1, dropout, scale=0.1)
         self.attention = nn.Linear(hidden, 1)
-        self.pool = nn.Sequential(
-            nn.Linear(4 * hidden + GRAPH_NUMBERS, hidden), nn.GELU(), nn.LayerNorm(hidden)
-        )
+        self.pool = nn.Sequential(nn.Linear(4 * hidden + GRAPH_NUMBERS, hidden), nn.GELU(), nn.LayerNorm(hidden))
         self.gap = _mlp(hidden, hidden, 1, dropout, scale=0.1)
 
     def forward(self, batch: GraphBatch, nodes: Tensor, environments: Tensor) -> Encoding:

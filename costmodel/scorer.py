@@ -86,9 +86,7 @@ class GraphScorer:
         with torch.inference_mode():
             scores = [
                 member.score(encoding, effects, batch)
-                for member, encoding, effects in zip(
-                    self._members, self._encodings, self._effects, strict=True
-                )
+                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
             ]
             failure = [torch.sigmoid(item.failure) for item in scores]
         return MemberScores(
@@ -104,9 +102,7 @@ class GraphScorer:
         with torch.inference_mode():
             self._effects = [
                 torch.cat([effects, member.effects(encoding, batch)])
-                for member, encoding, effects in zip(
-                    self._members, self._encodings, self._effects, strict=True
-                )
+                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
             ]
 
 

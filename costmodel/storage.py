@@ -38,13 +38,9 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         schema = description["schema"]
     except OSError as error:
-        raise UsageError(
-            f"no cost model in {folder}: {error.strerror} ({DESCRIPTION}); give a saved folder"
-        ) from error
+        raise UsageError(f"no cost model in {folder}: {error.strerror} ({DESCRIPTION}); give a saved folder") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{folder / DESCRIPTION} does not describe a cost model: train and save it again"
-        ) from error
+        raise UsageError(f"{folder / DESCRIPTION} does not describe a cost model: train and save it again") from error
     if schema != SCHEMA:
         raise UsageError(
             f"the cost model in {folder} has schema {schema}, this version reads schema {SCHEMA}: "

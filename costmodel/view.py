@@ -100,9 +100,7 @@ class EnsembleView(ModelView):
         extra = self._familiarity.spread * np.sqrt(tokens.sums(unknown))
         bounds = self._ratio.bounds(log_ratio, extra)
         changed = (tokens.lengths > 0).astype(np.float64)
-        return Bounds(
-            bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed
-        )
+        return Bounds(bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed)
 
     def _corrected(self, routes: Sequence[Route], tokens: RouteTokens, bounds: Bounds) -> Bounds:
         if self._evidence is None:
@@ -163,9 +161,7 @@ class EnsembleView(ModelView):
         measured = [measurement for measurement in self._measured if measurement.default_ms]
         if not measured:
             bounds = self._default.bounds(self._scorer.log_default[:, None])
-            return DefaultLatency(
-                *(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high))
-            )
+            return DefaultLatency(*(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high)))
         centre = float(np.exp(np.mean([np.log(measurement.default_ms or 0.0) for measurement in measured])))
         blocks = [block for measurement in measured for block in measurement.default_blocks_ms] or [centre]
         low, high = np.quantile(blocks, [0.05, 0.95])

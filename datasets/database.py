@@ -39,9 +39,7 @@ BUSY_SECONDS = 30
 
 metadata = MetaData()
 
-about = Table(
-    "routecast", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False)
-)
+about = Table("routecast", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
 graphs = Table(
     "graphs",
     metadata,
@@ -109,7 +107,7 @@ def connect(path: Path) -> Engine:
     return engine
 
 
-def _configure(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own type
+def _configure(connection: Any, _record: object) -> None:
     # sqlite3 would start transactions by itself and late: one that reads first could then fail to write.
     connection.isolation_level = None
 
@@ -139,9 +137,7 @@ def prepare(engine: Engine, path: Path) -> None:
                 connection.execute(about.insert(), {"key": "schema", "value": str(SCHEMA)})
     version = _version(engine, path)
     if version > SCHEMA:
-        raise UsageError(
-            f"{path} has schema {version}, this routecast knows up to {SCHEMA}: upgrade routecast"
-        )
+        raise UsageError(f"{path} has schema {version}, this routecast knows up to {SCHEMA}: upgrade routecast")
 
 
 def _version(engine: Engine, path: Path) -> int:
@@ -189,15 +185,9 @@ def _translate(text: str, path: Path) -> RoutecastError:
     if "not a database" in text or "malformed" in text:
         return UsageError(f"{path} is not an SQLite database, or is damaged ({text}); give another path")
     if "unable to open" in text or "readonly" in text:
-        return UsageError(
-            f"cannot write to the history {path} ({text}); check its permissions or give another path"
-        )
+        return UsageError(f"cannot write to the history {path} ({text}); check its permissions or give another path")
     if "locked" in text:
-        return RoutecastError(
-            f"the history {path} stayed locked for {BUSY_SECONDS} s; end the process that holds it"
-        )
+        return RoutecastError(f"the history {path} stayed locked for {BUSY_SECONDS} s; end the process that holds it")
     if "full" in text:
-        return RoutecastError(
-            f"cannot write to the history {path}: the disk is full; free some space and run again"
-        )
+        return RoutecastError(f"cannot write to the history {path}: the disk is full; free some space and run again")
     return RoutecastError(f"the history {path} failed: {text}")

@@ -187,9 +187,7 @@ def _fourier(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float
 
 def _interpolation(attributes: Attributes, inputs: Tensors, outputs: Tensors) -> float:
     """Per output element 7 operations for linear interpolation in two dimensions, 31 for cubic, else none."""
-    cost = {"linear": 7, "bilinear": 7, "cubic": 31, "bicubic": 31}.get(
-        str(attributes.get("mode", "nearest")), 0
-    )
+    cost = {"linear": 7, "bilinear": 7, "cubic": 31, "bicubic": 31}.get(str(attributes.get("mode", "nearest")), 0)
     return cost * _size(outputs, 0)
 
 

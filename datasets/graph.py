@@ -134,7 +134,16 @@ class Graph:
             "outputs": self.outputs,
             "tensors": [[tensor.shape, tensor.dtype, int(tensor.constant)] for tensor in self.tensors],
             "nodes": [
-                [node.op, node.name, node.inputs, node.outputs, dict(node.attributes), node.flops, node.bytes, node.depth]
+                [
+                    node.op,
+                    node.name,
+                    node.inputs,
+                    node.outputs,
+                    dict(node.attributes),
+                    node.flops,
+                    node.bytes,
+                    node.depth,
+                ]
                 for node in self.nodes
             ],
         }

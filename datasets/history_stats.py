@@ -58,9 +58,7 @@ def summarise(connection: Connection, path: Path) -> HistoryStats:
     for identity, number in by_environment.items():
         by_backend[backends.get(identity, "unknown")] += number
     total = sum(by_status.values())
-    first, last = connection.execute(
-        select(func.min(measurements.c.created), func.max(measurements.c.created))
-    ).one()
+    first, last = connection.execute(select(func.min(measurements.c.created), func.max(measurements.c.created))).one()
     return HistoryStats(
         measurements=total,
         graphs=connection.scalar(select(func.count()).select_from(graphs)) or 0,

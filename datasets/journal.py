@@ -164,9 +164,7 @@ def _read(content: bytes, path: Path) -> Parts:
         elif isinstance(entry, Environment):
             environments.setdefault(entry.identity, entry)
         elif line and number < len(lines):
-            raise UsageError(
-                f"{path}, line {number} is not a journal's line; the file is damaged or no journal"
-            )
+            raise UsageError(f"{path}, line {number} is not a journal's line; the file is damaged or no journal")
     return list(measurements.values()), graphs, environments
 
 

@@ -44,9 +44,7 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise UsageError(f"{path} is not a regular file; give the path of an ONNX model")
         if facts.st_size > PROTOBUF_LIMIT:
-            raise UsageError(
-                f"{path} has {facts.st_size} bytes, but protobuf reads 2 GB; store its weights outside it"
-            )
+            raise UsageError(f"{path} has {facts.st_size} bytes, but protobuf reads 2 GB; store its weights outside it")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file; give the path of an ONNX model") from error
@@ -67,13 +65,9 @@ def _decode(path: Path, content: bytes) -> ModelProto:
             raise UsageError(
                 f"{path} is truncated or damaged: it starts as an ONNX file and then breaks off"
             ) from error
-        raise UsageError(
-            f"{path} is not an ONNX file: its {len(content)} bytes cannot be parsed as one"
-        ) from error
+        raise UsageError(f"{path} is not an ONNX file: its {len(content)} bytes cannot be parsed as one") from error
     if not proto.HasField("graph"):
-        what = (
-            "is truncated: it has no graph" if header else "is not an ONNX file: no graph can be found in it"
-        )
+        what = "is truncated: it has no graph" if header else "is not an ONNX file: no graph can be found in it"
         raise UsageError(f"{path} {what}")
     return proto
 
@@ -150,8 +144,7 @@ def _inside(path: Path, name: str, location: str) -> Path:
         )
     if not place.is_file():
         raise UsageError(
-            f"{path}: external data {location!r} (tensor {name!r}) is missing from {folder}; "
-            "put it beside the model"
+            f"{path}: external data {location!r} (tensor {name!r}) is missing from {folder}; put it beside the model"
         )
     return place
 
@@ -160,13 +153,9 @@ def _span(path: Path, name: str, facts: dict[str, str]) -> tuple[int, int]:
     try:
         offset, length = int(facts.get("offset", "0")), int(facts.get("length", "0"))
     except ValueError as error:
-        raise UsageError(
-            f"{path}: tensor {name!r} has an external offset or length that is no number"
-        ) from error
+        raise UsageError(f"{path}: tensor {name!r} has an external offset or length that is no number") from error
     if offset < 0 or length < 0:
-        raise UsageError(
-            f"{path}: tensor {name!r} has a negative external offset or length: {offset}, {length}"
-        )
+        raise UsageError(f"{path}: tensor {name!r} has a negative external offset or length: {offset}, {length}")
     return offset, length
 
 

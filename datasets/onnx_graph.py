@@ -38,9 +38,7 @@ def build_graph(proto: ModelProto, path: Path) -> Graph:
     for name in inputs:
         builder.define(name, scope, types)
     builder.add_graph(proto.graph, scope, types, depth=0)
-    outputs = tuple(
-        builder.read(value.name, scope, types, "the model's outputs") for value in proto.graph.output
-    )
+    outputs = tuple(builder.read(value.name, scope, types, "the model's outputs") for value in proto.graph.output)
     return Graph(
         nodes=tuple(node for node in builder.nodes if node is not None),
         tensors=tuple(builder.tensors),
@@ -65,9 +63,7 @@ class _Builder:
         for stored in graph.initializer:
             types[stored.name] = _constant(stored)
         for sparse in graph.sparse_initializer:
-            types[sparse.values.name] = Tensor(
-                tuple(sparse.dims), dtype_name(sparse.values.data_type), constant=True
-            )
+            types[sparse.values.name] = Tensor(tuple(sparse.dims), dtype_name(sparse.values.data_type), constant=True)
 
     def define(self, name: str, scope: Scope, types: Types) -> int:
         """Gives a value its index."""
@@ -83,9 +79,7 @@ class _Builder:
             return -1
         if name not in scope:
             if not types.get(name, UNKNOWN).constant:
-                raise UsageError(
-                    f"{self.path}: {reader} read {name!r}, which nothing computes; export the model again"
-                )
+                raise UsageError(f"{self.path}: {reader} read {name!r}, which nothing computes; export the model again")
             return self.define(name, scope, types)
         return scope[name]
 

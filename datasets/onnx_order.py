@@ -45,9 +45,7 @@ def _ordered(graph: GraphProto, path: Path) -> list[int]:
                 later.append((index, reads, node))
         if len(later) == len(waiting):
             names = ", ".join(repr(node.name or node.op_type) for _, _, node in later[:3])
-            raise UsageError(
-                f"{path}: operators {names} wait for each other in a cycle; export the model again"
-            )
+            raise UsageError(f"{path}: operators {names} wait for each other in a cycle; export the model again")
         waiting = later
     return ordered
 

@@ -83,7 +83,7 @@ def read(folder: Path) -> Parts:
         raise UsageError(f"{folder} holds Parquet files that routecast did not write: {error!r}") from error
 
 
-def _pyarrow() -> Any:  # noqa: ANN401 - an optional module
+def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
@@ -133,9 +133,7 @@ def _write(table: pa.Table, path: Path) -> None:
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise RoutecastError(
-            f"cannot write {path}: {error}; free some space or choose another folder"
-        ) from error
+        raise RoutecastError(f"cannot write {path}: {error}; free some space or choose another folder") from error
 
 
 def _read(path: Path) -> pa.Table:
@@ -150,7 +148,5 @@ def _read(path: Path) -> pa.Table:
         raise UsageError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
     version = int((table.schema.metadata or {}).get(b"routecast_schema", b"0"))
     if version > SCHEMA:
-        raise UsageError(
-            f"{path} has schema {version}, this routecast reads up to {SCHEMA}: upgrade routecast"
-        )
+        raise UsageError(f"{path} has schema {version}, this routecast reads up to {SCHEMA}: upgrade routecast")
     return table

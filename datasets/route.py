@@ -169,9 +169,7 @@ class RouteSpace:
                 settings[name] = value
         while True:
             # Dropping a knob may leave the requirements of another one unmet.
-            active = {
-                name: value for name, value in settings.items() if self._active(self.by_name[name], settings)
-            }
+            active = {name: value for name, value in settings.items() if self._active(self.by_name[name], settings)}
             if len(active) == len(settings):
                 return Route(active)
             settings = active

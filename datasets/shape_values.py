@@ -76,9 +76,7 @@ def _evaluate(proto: ModelProto, known: dict[str, Value]) -> dict[int, Value]:
     """Evaluates every operator whose inputs are known and small; results by the index of their node."""
     shapes = _static_shapes((*proto.graph.input, *proto.graph.value_info, *proto.graph.output))
     if not known:
-        known.update(
-            {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer if math.prod(t.dims) <= SMALL}
-        )
+        known.update({t.name: numpy_helper.to_array(t) for t in proto.graph.initializer if math.prod(t.dims) <= SMALL})
     shapes = {**shapes, **{tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}}
     versions = opsets(proto)
     learnt: dict[int, Value] = {}
@@ -94,9 +92,7 @@ def _evaluate(proto: ModelProto, known: dict[str, Value]) -> dict[int, Value]:
     return learnt
 
 
-def _result(
-    node: NodeProto, known: Mapping[str, Value], shapes: Shapes, versions: Mapping[str, int]
-) -> Value | None:
+def _result(node: NodeProto, known: Mapping[str, Value], shapes: Shapes, versions: Mapping[str, int]) -> Value | None:
     if node.op_type == "Constant":
         return _run(node, {}, versions) if _is_small_constant(node) else None
     if node.op_type not in FOLLOWED or any(True for _ in subgraphs(node)):
@@ -126,9 +122,7 @@ def _run(node: NodeProto, inputs: Mapping[str, Value], versions: Mapping[str, in
 
 
 def _is_small_constant(node: NodeProto) -> bool:
-    return all(
-        not attribute.HasField("t") or math.prod(attribute.t.dims) <= SMALL for attribute in node.attribute
-    )
+    return all(not attribute.HasField("t") or math.prod(attribute.t.dims) <= SMALL for attribute in node.attribute)
 
 
 def _static_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:

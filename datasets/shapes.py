@@ -59,9 +59,7 @@ def real_inputs(proto: ModelProto) -> list[ValueInfoProto]:
     return [value for value in proto.graph.input if value.name not in stored]
 
 
-def fix_inputs(
-    proto: ModelProto, shapes: Mapping[str, Sequence[int]] | None, path: Path
-) -> tuple[InputSpec, ...]:
+def fix_inputs(proto: ModelProto, shapes: Mapping[str, Sequence[int]] | None, path: Path) -> tuple[InputSpec, ...]:
     """Writes fixed shapes into the model's inputs.
 
     A named size (``batch``) that one input's given shape fixes is fixed in all other inputs too. Declared
@@ -89,9 +87,7 @@ def fix_inputs(
 def _check_names(given: Mapping[str, object], names: Sequence[str], path: Path) -> None:
     for name in given:
         if name not in names:
-            raise UsageError(
-                f"{path} has no input named {name!r}; its inputs are {', '.join(map(repr, names))}"
-            )
+            raise UsageError(f"{path} has no input named {name!r}; its inputs are {', '.join(map(repr, names))}")
 
 
 def _declared(value: ValueInfoProto, path: Path) -> tuple[Dimension, ...] | None:
@@ -104,13 +100,9 @@ def _declared(value: ValueInfoProto, path: Path) -> tuple[Dimension, ...] | None
     return dimensions(value.type.tensor_type)
 
 
-def _check_shape(
-    name: str, shape: tuple[int, ...], declared: tuple[Dimension, ...] | None, path: Path
-) -> None:
+def _check_shape(name: str, shape: tuple[int, ...], declared: tuple[Dimension, ...] | None, path: Path) -> None:
     if any(size < 1 for size in shape):
-        raise UsageError(
-            f"{path}: every size of a shape is at least 1, got {_text(shape)} for input {name!r}"
-        )
+        raise UsageError(f"{path}: every size of a shape is at least 1, got {_text(shape)} for input {name!r}")
     if declared is None:
         return
     if len(shape) != len(declared):
@@ -148,18 +140,10 @@ def _resolve(declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int]) -
     return fixed if len(fixed) == len(found) else None
 
 
-def _open_message(
-    name: str, declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int], path: Path
-) -> str:
+def _open_message(name: str, declared: tuple[Dimension, ...] | None, sizes: Mapping[str, int], path: Path) -> str:
     if declared is None:
-        return (
-            f"{path}: input {name!r} has no declared shape; pass it, for example --shapes {name}:1x3x224x224"
-        )
-    axes = [
-        axis
-        for axis, size in enumerate(declared)
-        if size is None or (isinstance(size, str) and size not in sizes)
-    ]
+        return f"{path}: input {name!r} has no declared shape; pass it, for example --shapes {name}:1x3x224x224"
+    axes = [axis for axis, size in enumerate(declared) if size is None or (isinstance(size, str) and size not in sizes)]
     example = tuple(_example(axis, size, sizes, len(declared)) for axis, size in enumerate(declared))
     plural = "axis" if len(axes) == 1 else "axes"
     return (

@@ -59,9 +59,7 @@ def held_out_families(families: Sequence[str], share: float, seed: int = 0) -> f
         raise UsageError(f"the share to hold out must lie between 0 and 1, got {share}")
     sizes = _shuffled_sizes(families, seed)
     if len(sizes) < 2:
-        raise UsageError(
-            f"holding families out needs at least 2 of them, got {len(sizes)}: collect more networks"
-        )
+        raise UsageError(f"holding families out needs at least 2 of them, got {len(sizes)}: collect more networks")
     limit, held, total = share * len(families), set(), 0
     for family, size in sizes.items():
         if total + size <= limit:

@@ -82,8 +82,7 @@ def evaluate(
         routes=len(out_of_fold.routes),
         figures={name: all_figures(found) for name, found in predictions.items()},
         families={
-            name: {family: all_figures(found, family) for family in names}
-            for name, found in predictions.items()
+            name: {family: all_figures(found, family) for family in names} for name, found in predictions.items()
         },
     )
 
@@ -97,9 +96,7 @@ def all_figures(found: OutOfFold, family: str | None = None) -> dict[str, float]
     ``latency_mape`` is over routes and includes the error of the predicted default latency.
     """
     result = figures(found, None if family is None else (family,))
-    groups = [
-        group for group in _groups(found.routes) if family is None or found.routes.family[group[0]] == family
-    ]
+    groups = [group for group in _groups(found.routes) if family is None or found.routes.family[group[0]] == family]
     chosen = [_choice(found.routes, group) for group in groups]
     for name in chosen[0] if chosen else ():
         values = np.array([item[name] for item in chosen])

@@ -132,9 +132,7 @@ def _order(rows: RouteRows, groups: Sequence[Integers]) -> dict[str, float]:
         "spearman": mean(metrics.spearman),
         "kendall": mean(metrics.kendall),
         "pairwise_accuracy": mean(lambda actual, guess: metrics.pairwise_accuracy(actual, guess, _CLEAR)),
-        f"regret_at_{TRIED}": mean(
-            lambda actual, guess: metrics.regret(np.exp(actual), guess, TRIED, default=1.0)
-        ),
+        f"regret_at_{TRIED}": mean(lambda actual, guess: metrics.regret(np.exp(actual), guess, TRIED, default=1.0)),
         f"recall_at_{TRIED}": mean(lambda actual, guess: metrics.top_recall(actual, guess, TRIED)),
     }
 
@@ -143,9 +141,7 @@ def _size(rows: RouteRows, groups: Sequence[Integers]) -> dict[str, float]:
     if not groups:
         return {}
     every = np.concatenate(groups)
-    actual, predicted, low, high = (
-        array[every] for array in (rows.log_ratio, rows.predicted, rows.low, rows.high)
-    )
+    actual, predicted, low, high = (array[every] for array in (rows.log_ratio, rows.predicted, rows.low, rows.high))
     return {
         "ratio_mape": metrics.mape(np.exp(actual), np.exp(predicted)),
         "ratio_mae_log": float(np.mean(np.abs(actual - predicted))),
@@ -177,9 +173,7 @@ def _latency(models: ModelRows, held: Mask) -> dict[str, float]:
         low, high = models.low[known], models.high[known]
         result["default_median_ape"] = metrics.median_ape(np.exp(actual), np.exp(predicted))
         result["default_spearman"] = metrics.spearman(actual, predicted)
-        result["default_coverage"] = (
-            metrics.coverage(actual, low, high) if np.isfinite(low).all() else float("nan")
-        )
+        result["default_coverage"] = metrics.coverage(actual, low, high) if np.isfinite(low).all() else float("nan")
     if profiled.any():
         result["gap_mae_log"] = float(np.mean(np.abs(models.gap[profiled] - models.predicted_gap[profiled])))
     return result

@@ -70,9 +70,7 @@ def _route_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
     kept = [np.flatnonzero(example.lengths) for example, _ in pairs]
 
     def text(name: str) -> tuple[str, ...]:
-        return tuple(
-            getattr(example, name) for (example, _), rows in zip(pairs, kept, strict=True) for _ in rows
-        )
+        return tuple(getattr(example, name) for (example, _), rows in zip(pairs, kept, strict=True) for _ in rows)
 
     def joined(arrays: Sequence[Array | Floats]) -> Array:
         chosen = [np.asarray(array, np.float64)[rows] for array, rows in zip(arrays, kept, strict=True)]
@@ -89,9 +87,7 @@ def _route_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
         environment=text("environment"),
         model=text("model"),
         family=text("family"),
-        routes=tuple(
-            example.routes[row] for (example, _), rows in zip(pairs, kept, strict=True) for row in rows
-        ),
+        routes=tuple(example.routes[row] for (example, _), rows in zip(pairs, kept, strict=True) for row in rows),
         member=member,
         log_ratio=actual,
         noise=joined([item.noise for item, _ in pairs]),

@@ -78,9 +78,7 @@ def train(
         RoutecastError: the MLflow store cannot be used.
     """
     if not track and output is None:
-        raise UsageError(
-            "a training run that is not tracked needs a folder for the cost model: give an output"
-        )
+        raise UsageError("a training run that is not tracked needs a folder for the cost model: give an output")
     records = _records(history)
     if builtin:
         records = builtin_records().merged(records)
@@ -90,9 +88,7 @@ def train(
         folder = Path(output)
         evaluation = _save(result, records, folder)
         figures = evaluation.figures[LEARNED]
-        return TrainOutcome(
-            "", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged"
-        )
+        return TrainOutcome("", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged")
     return _tracked(records, config, None if output is None else Path(output), observer)
 
 
@@ -147,9 +143,7 @@ def _tracked(
     return TrainOutcome(tracker.run_id, version, folder, figures, evaluation, promoted, previous, reason)
 
 
-def _save(
-    result: TrainingResult, records: Records, folder: Path, known: Evaluation | None = None
-) -> Evaluation:
+def _save(result: TrainingResult, records: Records, folder: Path, known: Evaluation | None = None) -> Evaluation:
     """Writes weights, out-of-fold predictions and evaluation into one folder."""
     result.model.save(folder)
     save_out_of_fold(result.out_of_fold, folder)
@@ -159,9 +153,7 @@ def _save(
     return evaluation
 
 
-def _judge(
-    result: TrainingResult, champion: Champion | None, records: Records
-) -> tuple[bool, str | None, str]:
+def _judge(result: TrainingResult, champion: Champion | None, records: Records) -> tuple[bool, str | None, str]:
     """Whether to promote, what had to be beaten, and why."""
     if champion is None and not (BUILTIN / "model.json").exists():
         return True, None, "promoted: there was no champion"

@@ -113,9 +113,7 @@ class Tracker:
         with _failures():
             self._client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
 
-    def describe(
-        self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None
-    ) -> None:
+    def describe(self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, str] | None = None) -> None:
         """Records parameters and tags."""
         from mlflow.entities import Param, RunTag
 
@@ -148,9 +146,7 @@ class Tracker:
         from mlflow.artifacts import download_artifacts
 
         with _failures():
-            return Path(
-                download_artifacts(artifact_uri=f"{self._artifacts}/{ARTIFACT}", tracking_uri=tracking_uri())
-            )
+            return Path(download_artifacts(artifact_uri=f"{self._artifacts}/{ARTIFACT}", tracking_uri=tracking_uri()))
 
     def register(self, tags: Mapping[str, str]) -> str:
         """Registers the cost model among the artifacts; returns its version."""

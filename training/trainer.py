@@ -146,13 +146,9 @@ def _train_member(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = RouteNetwork(config.network)
-        optimiser = torch.optim.AdamW(
-            network.parameters(), config.learning_rate, weight_decay=config.weight_decay
-        )
+        optimiser = torch.optim.AdamW(network.parameters(), config.learning_rate, weight_decay=config.weight_decay)
         per_epoch = math.ceil(len(examples) / config.batch)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, _Schedule(per_epoch * config.epochs, config.warmup)
-        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _Schedule(per_epoch * config.epochs, config.warmup))
         for epoch in range(config.epochs):
             order = rng.permutation(len(examples))
             batches = [
@@ -160,9 +156,7 @@ def _train_member(
                 for start in range(0, len(order), config.batch)
             ]
             steps = [_step(network, batch, optimiser, schedule, config) for batch in batches]
-            observer.epoch(
-                index, epoch, {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-            )
+            observer.epoch(index, epoch, {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]})
     return network.half().float().eval()
 
 

@@ -139,7 +139,10 @@ class _Collection:
     def _measure(self, model: Model, network: Network, folder: Path) -> None:
         space = self.backend.space(model)
         seed = zlib.crc32(f"{network.name} {self.config.seed}".encode())
-        routes = [(Route(), Purpose.CONTROL), *((r, Purpose.EXPLORE) for r in plan(space, self.config.per_network, seed))]
+        routes = [
+            (Route(), Purpose.CONTROL),
+            *((r, Purpose.EXPLORE) for r in plan(space, self.config.per_network, seed)),
+        ]
         known = self._known(model)
         missing = [(route, purpose) for route, purpose in routes if route not in known]
         self.total += len(routes)

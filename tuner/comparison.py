@@ -196,9 +196,7 @@ def _one_per_route(pairs: Iterable[Pair]) -> list[Pair]:
     earlier one when it has none, since a confirmation times without profiling.
     """
     found: dict[Route, Pair] = {}
-    ordered = sorted(
-        pairs, key=lambda pair: (pair.measurement.purpose is Purpose.CONFIRM, pair.measurement.created)
-    )
+    ordered = sorted(pairs, key=lambda pair: (pair.measurement.purpose is Purpose.CONFIRM, pair.measurement.created))
     for pair in ordered:
         route = pair.measurement.route
         earlier = found.get(route, pair)

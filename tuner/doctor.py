@@ -63,9 +63,7 @@ def examine(history: str | Path | None = None) -> list[Section]:
     return [
         Section("machine", (_python(), _disk(), _memory())),
         Section("packages", tuple(_package(name, purpose) for name, purpose in _PACKAGES.items())),
-        Section(
-            "extras", tuple(_package(name, use, extra=name) for name, use in _EXTRAS.items()), optional=True
-        ),
+        Section("extras", tuple(_package(name, use, extra=name) for name, use in _EXTRAS.items()), optional=True),
         *(Section(f"backend {name}", _backend(name)) for name in backend_names()),
         Section(
             "learning",
@@ -97,9 +95,7 @@ def _guarded(what: str, look: Callable[[], Check], fix: str) -> Check:
 def _python() -> Check:
     ok = sys.version_info >= _OLDEST_PYTHON
     fix = "" if ok else f"use Python {'.'.join(map(str, _OLDEST_PYTHON))} or later"
-    return Check(
-        "Python", ok, f"{platform.python_version()} on {platform.system()} {platform.machine()}", fix
-    )
+    return Check("Python", ok, f"{platform.python_version()} on {platform.system()} {platform.machine()}", fix)
 
 
 def _disk() -> Check:

@@ -55,9 +55,7 @@ def ranking(pairs: Sequence[Pair]) -> str:
                 zorder=1,
                 label="predicted, with interval" if row == 0 else None,
             )
-            axes.plot(
-                [prediction.ratio], [row], "|", color=COLOURS["muted"], markersize=10, markeredgewidth=2
-            )
+            axes.plot([prediction.ratio], [row], "|", color=COLOURS["muted"], markersize=10, markeredgewidth=2)
             axes.errorbar(
                 [measured.ratio],
                 [row],
@@ -225,16 +223,9 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 def _row_bounds(pairs: Sequence[Pair]) -> tuple[float, float]:
     """Bounds that show whole intervals, unless one is so wide that the points would shrink to nothing."""
     points = [1.0, *(value for pair in pairs for value in _ratios(pair))]
-    ends = [
-        end
-        for pair in pairs
-        if pair.prediction
-        for end in (pair.prediction.ratio_low, pair.prediction.ratio_high)
-    ]
+    ends = [end for pair in pairs if pair.prediction for end in (pair.prediction.ratio_low, pair.prediction.ratio_high)]
     low, high = min(points), max(points)
-    return _bounds(
-        [low, high, max(min(ends, default=low), low / 1.5), min(max(ends, default=high), 1.5 * high)]
-    )
+    return _bounds([low, high, max(min(ends, default=low), low / 1.5), min(max(ends, default=high), 1.5 * high)])
 
 
 def _sample(pairs: list[Pair]) -> list[Pair]:

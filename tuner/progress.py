@@ -52,13 +52,9 @@ class TerminalProgress(Observer):
         # Where there is no terminal, a line of the log is a route.
         model = f"{measurement.model} " if self._several_models else ""
         unwrapped = not self._console.is_terminal
-        self._console.print(
-            model + describe(measurement, prediction, done, total), markup=False, soft_wrap=unwrapped
-        )
+        self._console.print(model + describe(measurement, prediction, done, total), markup=False, soft_wrap=unwrapped)
         best_text = (
-            "best so far: default"
-            if best is None or (best.ratio or 1) >= 1
-            else f"best so far: {best.ratio:.3f}"
+            "best so far: default" if best is None or (best.ratio or 1) >= 1 else f"best so far: {best.ratio:.3f}"
         )
         if self._bar:
             progress, task = self._bar
@@ -81,9 +77,7 @@ class TerminalProgress(Observer):
             MofNCompleteColumn(),
             *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("best", "left", "stage")),
         ]
-        progress = Progress(
-            *columns, console=self._console, transient=True, refresh_per_second=_REDRAWS_PER_SECOND
-        )
+        progress = Progress(*columns, console=self._console, transient=True, refresh_per_second=_REDRAWS_PER_SECOND)
         task = progress.add_task("", total=total, best="", left="", stage="")
         progress.start()
         return progress, task

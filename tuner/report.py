@@ -76,7 +76,7 @@ def operator_times(default: Sequence[LocalTime], winner: Sequence[LocalTime]) ->
     return sorted(rows, key=lambda row: -max(row.default_ms or 0.0, row.winner_ms or 0.0))
 
 
-def _write(path: Path, template: str, **values: Any) -> Path:  # noqa: ANN401
+def _write(path: Path, template: str, **values: Any) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -49,9 +49,7 @@ def compare(source: str | Path, cost_model: CostModel | str | Path | None = None
     if not records.measurements:
         raise UsageError(f"{without_password(source)} holds no measurements: tune or collect first")
     members = {} if isinstance(cost_model, CostModel) else held_out_members(cost_model)
-    return compare_records(
-        records, need_cost_model(cost_model), source=without_password(source), members=members
-    )
+    return compare_records(records, need_cost_model(cost_model), source=without_password(source), members=members)
 
 
 def is_result(source: str | Path) -> bool:

@@ -285,7 +285,8 @@ class _Tune:
     def _result(self, bench: Workbench, control: Measurement) -> TuneResult:
         """Confirms the leading routes and writes everything down."""
         leading = sorted(
-            (item for item in self._explored() if item.ok and (item.ratio or 1.0) < 1.0), key=lambda item: item.log_ratio
+            (item for item in self._explored() if item.ok and (item.ratio or 1.0) < 1.0),
+            key=lambda item: item.log_ratio,
         )[:CONFIRMED_ROUTES]
         confirmed = [self._confirm(bench, item.route) for item in leading]
         margin = control_margin(control)

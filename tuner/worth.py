@@ -59,9 +59,7 @@ def setting_worth(measurements: Sequence[Measurement]) -> list[SettingWorth]:
     design = np.zeros((len(rows), len(settings)))
     for index, row in enumerate(rows):
         design[index, [column[setting] for setting in row.route.items()]] = 1
-    mean, deviation = _fit(
-        design, np.array([row.log_ratio for row in rows]), np.array([_noise(row) for row in rows])
-    )
+    mean, deviation = _fit(design, np.array([row.log_ratio for row in rows]), np.array([_noise(row) for row in rows]))
     counts = design.sum(axis=0).astype(int)
     worth = [
         SettingWorth(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
 from routecast.datasets.zoo.entry import Network
 
 if TYPE_CHECKING:

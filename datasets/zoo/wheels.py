@@ -52,12 +52,8 @@ _SOURCES = (
     _Source("ocr_detector_b1_s256", "ocr_detection", _OCR, _DETECTOR, {"x": (1, 3, 256, 256)}, _STRONG),
     _Source("ocr_orientation_b1", "ocr_orientation", _OCR, _CLASSIFIER, {"x": (1, 3, 48, 192)}, _PIXELS),
     _Source("ocr_orientation_b6", "ocr_orientation", _OCR, _CLASSIFIER, {"x": (6, 3, 48, 192)}, _PIXELS),
-    _Source(
-        "ocr_recogniser_b1_w160", "ocr_recognition", _OCR, _RECOGNISER, {"x": (1, 3, 48, 160)}, _PIXELS, True
-    ),
-    _Source(
-        "ocr_recogniser_b2_w224", "ocr_recognition", _OCR, _RECOGNISER, {"x": (2, 3, 48, 224)}, _PIXELS, True
-    ),
+    _Source("ocr_recogniser_b1_w160", "ocr_recognition", _OCR, _RECOGNISER, {"x": (1, 3, 48, 160)}, _PIXELS, True),
+    _Source("ocr_recogniser_b2_w224", "ocr_recognition", _OCR, _RECOGNISER, {"x": (2, 3, 48, 224)}, _PIXELS, True),
     _Source(
         "silero_vad_t32",
         "voice_activity",
@@ -74,12 +70,8 @@ _SOURCES = (
         _voice(128),
         _WAVE | _STATE,
     ),
-    _Source(
-        "magika_b1", "file_type", "magika", "models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}, _BYTES
-    ),
-    _Source(
-        "magika_b4", "file_type", "magika", "models/standard_v3_3/model.onnx", {"bytes": (4, 2048)}, _BYTES
-    ),
+    _Source("magika_b1", "file_type", "magika", "models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}, _BYTES),
+    _Source("magika_b4", "file_type", "magika", "models/standard_v3_3/model.onnx", {"bytes": (4, 2048)}, _BYTES),
     _Source("nudenet_b1_s192", "yolo", "nudenet", "320n.onnx", {"images": (1, 3, 192, 192)}, _COLOURS, True),
     _Source("nudenet_b1_s320", "yolo", "nudenet", "320n.onnx", {"images": (1, 3, 320, 320)}, _COLOURS, True),
 )

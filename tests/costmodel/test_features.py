@@ -21,7 +21,10 @@ ENVIRONMENT = Environment("onnxruntime", "1.20", "Some CPU")
 SHAPES = st.none() | st.lists(st.integers(0, 4096), max_size=6).map(tuple)
 ATTRIBUTES = st.dictionaries(
     st.sampled_from(["kernel_shape", "group", "strides", "pads", "mode", "axis"]),
-    st.integers(-4, 10**6) | st.floats(allow_nan=False) | st.text(max_size=30) | st.lists(st.integers(0, 99), max_size=4),
+    st.integers(-4, 10**6)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=30)
+    | st.lists(st.integers(0, 99), max_size=4),
 )
 
 

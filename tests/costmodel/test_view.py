@@ -120,7 +120,9 @@ def test_graph_without_operators_is_refused(ensemble: Ensemble, environment: Env
 @pytest.mark.slow
 def test_scoring_ten_thousand_routes_of_a_large_network(ensemble: Ensemble, environment: Environment) -> None:
     tensors = tuple(Tensor((1, 64, 56, 56), "float32") for _ in range(501))
-    nodes = tuple(Node("Conv" if index % 2 else "Relu", "", (index,), (index + 1,), {}, 1e8, 1e6) for index in range(500))
+    nodes = tuple(
+        Node("Conv" if index % 2 else "Relu", "", (index,), (index + 1,), {}, 1e8, 1e6) for index in range(500)
+    )
     view = ensemble.view(Graph(nodes, tensors, (0,), (500,), 17), environment)
     space = RouteSpace(tuple(Knob(f"session.knob{index}", ("a", "b", "c"), "a") for index in range(24)))
     routes = space.sample(10_000, np.random.default_rng(0))

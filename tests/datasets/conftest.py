@@ -77,17 +77,14 @@ def external(perceptron: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "external"
     folder.mkdir()
     path = folder / "net.onnx"
-    onnx.save_model(
-        onnx.load(perceptron), path, save_as_external_data=True, location="weights.bin", size_threshold=0
-    )
+    onnx.save_model(onnx.load(perceptron), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return path
 
 
 def make_records(count: int = 6, layers: int = 3) -> Records:
     """Measurements of one small graph, of several families and statuses."""
     nodes = tuple(
-        Node("Relu", f"layer{i}", (i,), (i + 1,), {"k": [1, 2], "a": 0.5, "m": "x"}, 4.0, 32.0)
-        for i in range(layers)
+        Node("Relu", f"layer{i}", (i,), (i + 1,), {"k": [1, 2], "a": 0.5, "m": "x"}, 4.0, 32.0) for i in range(layers)
     )
     graph = Graph(nodes, tuple(Tensor((1, 4), "float32") for _ in range(layers + 1)), (0,), (layers,), 18)
     environment = Environment("onnxruntime", "1.0", "some CPU", numbers={"cores": 2.0})

@@ -276,9 +276,7 @@ def test_full_disk_keeps_what_was_there(filled: History, records: Records) -> No
 
     filled.close()
     event.listen(filled._engine, "connect", limit)
-    large = [
-        replace(records.measurements[0], identity=str(number), message="x" * 5000) for number in range(40)
-    ]
+    large = [replace(records.measurements[0], identity=str(number), message="x" * 5000) for number in range(40)]
     with pytest.raises(RoutecastError, match="the disk is full"):
         filled.add_many(large)
     assert filled.records() == records

@@ -97,9 +97,7 @@ def test_external_data_changes_nothing(perceptron: Path, external: Path) -> None
 
 
 def test_small_external_tensors_are_read(save: Save) -> None:
-    path = save(
-        [helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": [2, 6]}, ["y"], {"s": np.array([3, 4])}
-    )
+    path = save([helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": [2, 6]}, ["y"], {"s": np.array([3, 4])})
     onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     graph = open_model(path).graph
     assert graph.tensors[graph.outputs[0]].shape == (3, 4)

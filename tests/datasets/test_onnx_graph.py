@@ -47,9 +47,7 @@ def test_operators_out_of_order_are_sorted(save: Save) -> None:
 
 def test_nodes_of_subgraphs_follow_their_holder(save: Save, shapes_of: ShapesOf) -> None:
     inner = helper.make_node("Mul", ["x", "k"], ["t"], name="inner")
-    then = helper.make_graph(
-        [inner], "then", [], [value("t")], [numpy_helper.from_array(np.float32([2.0]), "k")]
-    )
+    then = helper.make_graph([inner], "then", [], [value("t")], [numpy_helper.from_array(np.float32([2.0]), "k")])
     other = helper.make_graph([helper.make_node("Neg", ["x"], ["e"], name="neg")], "else", [], [value("e")])
     nodes = [
         helper.make_node("If", ["c"], ["h"], name="if", then_branch=then, else_branch=other),
@@ -120,9 +118,7 @@ def test_own_functions_are_inlined(tmp_path: Path) -> None:
         [value("y")],
     )
     path = tmp_path / "net.onnx"
-    onnx.save_model(
-        helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=10), path
-    )
+    onnx.save_model(helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=10), path)
     opened = open_model(path).graph
     assert [node.op for node in opened.nodes] == ["Add", "Relu"]
     assert opened.flops == 12

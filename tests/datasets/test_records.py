@@ -57,9 +57,7 @@ def test_a_history_of_the_size_that_is_shipped_is_compact(records: Records, tmp_
     (fingerprint,), (environment,) = records.graphs, records.environments
 
     def measure(index: int) -> Measurement:
-        layers = tuple(
-            LocalTime(f"/encoder/layer.{i}/MatMul", "MatMul", draw.random(), i) for i in range(100)
-        )
+        layers = tuple(LocalTime(f"/encoder/layer.{i}/MatMul", "MatMul", draw.random(), i) for i in range(100))
         return Measurement(
             fingerprint,
             Route({"session.threads": str(index % 4)}),

@@ -76,9 +76,7 @@ def test_operators_that_do_not_fit_the_shapes(save: Save, refused: Refused) -> N
 
 def test_input_that_is_no_tensor(tmp_path: Path, refused: Refused) -> None:
     sequence = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None)
-    graph = helper.make_graph(
-        [helper.make_node("SequenceLength", ["x"], ["y"])], "test", [sequence], [value("y")]
-    )
+    graph = helper.make_graph([helper.make_node("SequenceLength", ["x"], ["y"])], "test", [sequence], [value("y")])
     path = tmp_path / "net.onnx"
     onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
     refused(path, "input 'x' is a sequence; only tensors can be fed")

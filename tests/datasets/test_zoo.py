@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+
 from routecast.datasets.errors import UsageError
 from routecast.datasets.zoo import Network, network, networks
 

@@ -67,9 +67,7 @@ def planted(graph: Graph, route: Route) -> tuple[float, bool]:
     total = times.sum()
 
     def share(*ops: str) -> float:
-        return float(
-            sum(time for time, node in zip(times, graph.nodes, strict=True) if node.op in ops) / total
-        )
+        return float(sum(time for time, node in zip(times, graph.nodes, strict=True) if node.op in ops) / total)
 
     conv, matmul = share("Conv", "ConvTranspose"), share("MatMul", "LSTM")
     size = math.tanh(total / 10)
@@ -93,9 +91,7 @@ def planted(graph: Graph, route: Route) -> tuple[float, bool]:
     return value, fails
 
 
-def measure(
-    graph: Graph, route: Route, family: str, rng: np.random.Generator, noise: float = 0.01
-) -> Measurement:
+def measure(graph: Graph, route: Route, family: str, rng: np.random.Generator, noise: float = 0.01) -> Measurement:
     value, fails = planted(graph, route)
     ratio = math.exp(value + rng.normal() * noise)
     times = node_times(graph)

@@ -11,7 +11,6 @@ from routecast.training.charts import draw
 from routecast.training.evaluation import LEARNED, Evaluation, all_figures, baseline_out_of_fold, evaluate
 from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows
 
-
 KEYS = ("fingerprint", "environment", "model", "family")
 
 

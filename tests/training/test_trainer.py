@@ -79,7 +79,10 @@ def test_member_does_not_depend_on_the_families_it_must_not_see(synthetic: Gener
     ]
     first, second = train_ensemble(records, QUICK), train_ensemble(changed, QUICK)
     same = [
-        all(torch.equal(left, right) for left, right in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+        all(
+            torch.equal(left, right)
+            for left, right in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+        )
         for a, b in zip(first.model.members, second.model.members, strict=True)
     ]
     assert sorted(same) == [False, True]

@@ -65,10 +65,7 @@ def measurements() -> tuple[Measurement, ...]:
     """A control, five explored routes, one failure, and the confirmation of the fastest."""
     return (
         made_measurement("", 1.0, purpose=Purpose.CONTROL, local_profile=made_profile(9.0)),
-        *(
-            made_measurement(route, ratio, local_profile=made_profile(local))
-            for route, _, ratio, local in ROUTES
-        ),
+        *(made_measurement(route, ratio, local_profile=made_profile(local)) for route, _, ratio, local in ROUTES),
         made_measurement(
             "precision.policy=int8",
             0.5,

@@ -81,9 +81,7 @@ def test_help_answers_within_half_a_second() -> None:
     # CPU time, not wall-clock time: other tests may be running beside this one.
     before = os.times()
     for _ in range(3):
-        subprocess.run(
-            [sys.executable, "-m", "routecast.tuner.cli", "--help"], capture_output=True, check=True
-        )
+        subprocess.run([sys.executable, "-m", "routecast.tuner.cli", "--help"], capture_output=True, check=True)
     after = os.times()
     used = after.children_user - before.children_user + after.children_system - before.children_system
     assert used / 3 < 0.5
@@ -127,9 +125,7 @@ def test_an_error_is_one_line_and_a_status(
         ("no such table: x", "the history's database failed: (sqlite3.OperationalError) no such table: x"),
     ],
 )
-def test_database_errors_are_one_line(
-    broken: Callable[[BaseException], None], message: str, line: str
-) -> None:
+def test_database_errors_are_one_line(broken: Callable[[BaseException], None], message: str, line: str) -> None:
     import sqlite3
 
     from sqlalchemy.exc import OperationalError
@@ -208,14 +204,10 @@ def test_a_tunes_result_is_shown(result: TuneResult, monkeypatch: pytest.MonkeyP
         "made-up warning about <operators>",
     ):
         assert text in shown.stdout, text
-    assert (
-        json.loads(run("tune", "model.onnx", "--json").stdout)["winner"] == "pass.fuse=on session.threads=2"
-    )
+    assert json.loads(run("tune", "model.onnx", "--json").stdout)["winner"] == "pass.fuse=on session.threads=2"
 
 
-def test_tune_passes_its_options_on(
-    result: TuneResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tune_passes_its_options_on(result: TuneResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[Path, dict[str, Any]]] = []
 
     def record(model: Path, **options: object) -> TuneResult:
@@ -292,10 +284,7 @@ def test_history_goes_to_parquet_and_back(result: TuneResult, tmp_path: Path) ->
     environment = result.environment
     with History(tmp_path / "one.db") as history:
         history.import_records(Records(list(result.measurements), {}, {environment.identity: environment}))
-    assert (
-        "8 measurements"
-        in run("history", "export", tmp_path / "parquet", "--history", tmp_path / "one.db").stdout
-    )
+    assert "8 measurements" in run("history", "export", tmp_path / "parquet", "--history", tmp_path / "one.db").stdout
     first = run("history", "import", tmp_path / "parquet", "--history", tmp_path / "two.db")
     assert first.stdout.startswith("8 of 8 measurements were new")
     again = run("history", "import", tmp_path / "parquet", "--history", tmp_path / "two.db")

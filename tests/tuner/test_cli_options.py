@@ -10,9 +10,7 @@ from routecast.datasets.errors import UsageError
 from routecast.tuner.cli.options import parse_ranges, parse_shapes
 from routecast.tuner.cli.output import print_json
 
-NAMES = st.text(
-    st.characters(codec="utf-8", exclude_characters=",", exclude_categories=("Cc", "Zs", "Cs")), min_size=1
-)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters=",", exclude_categories=("Cc", "Zs", "Cs")), min_size=1)
 
 
 @given(st.dictionaries(NAMES, st.lists(st.integers(1, 10**6), max_size=6).map(tuple), max_size=4))

@@ -29,9 +29,7 @@ def test_a_tunes_result_is_compared_with_its_own_predictions(result: TuneResult)
     assert model.scores.coverage == pytest.approx(4 / 5)  # arena=off: 1.25 is above 1.01 * 1.1
     # The ranks differ in one swap: predicted 1.01 < 1.02, measured 1.25 > 1.04.
     assert model.scores.spearman == pytest.approx(0.9)
-    errors = sorted(
-        abs(p / m - 1) for p, m in [(0.80, 0.79), (0.85, 0.86), (0.93, 0.90), (1.02, 1.04), (1.01, 1.25)]
-    )
+    errors = sorted(abs(p / m - 1) for p, m in [(0.80, 0.79), (0.85, 0.86), (0.93, 0.90), (1.02, 1.04), (1.01, 1.25)])
     assert model.scores.ratio_error == pytest.approx(errors[2])
 
 

@@ -59,10 +59,7 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importlib.metadata, "version", version)
     sections = _by_title(tmp_path / "h.db")
     missing = {
-        check.what: check.fix
-        for name in ("packages", "extras")
-        for check in sections[name].checks
-        if not check.ok
+        check.what: check.fix for name in ("packages", "extras") for check in sections[name].checks if not check.ok
     }
     assert missing == {"mlflow": "pip install mlflow", "optuna": "pip install 'routecast[optuna]'"}
     assert not sections["packages"].ok
@@ -75,9 +72,7 @@ def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setattr(doctor, "_shipped", fail)
     checks = {check.what: check for check in _by_title(tmp_path / "h.db")["learning"].checks}
-    assert checks["shipped history"] == Check(
-        "shipped history", False, "ValueError: first line", "reinstall routecast"
-    )
+    assert checks["shipped history"] == Check("shipped history", False, "ValueError: first line", "reinstall routecast")
 
 
 def test_the_command_shows_findings_and_fixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -96,9 +91,7 @@ def test_json_has_every_section(tmp_path: Path) -> None:
     assert titles == ["machine", "packages", "extras", "backend onnxruntime", "learning"]
 
 
-def test_a_backend_that_cannot_be_imported_is_a_finding(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_backend_that_cannot_be_imported_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(name: str) -> None:
         raise RoutecastError(f"{name} is broken")
 

@@ -11,8 +11,7 @@ def facts(*nodes: tuple[str, list[int], list[int]], constants: frozenset[int] = 
     count = 1 + max(index for _, inputs, outputs in nodes for index in (*inputs, *outputs))
     tensors = tuple(Tensor((4,), "float32", index in constants) for index in range(count))
     made = tuple(
-        Node(op, f"n{place}", tuple(inputs), tuple(outputs))
-        for place, (op, inputs, outputs) in enumerate(nodes)
+        Node(op, f"n{place}", tuple(inputs), tuple(outputs)) for place, (op, inputs, outputs) in enumerate(nodes)
     )
     return GraphFacts(Graph(made, tensors, (0,), (count - 1,), 17))
 

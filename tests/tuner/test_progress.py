@@ -11,9 +11,7 @@ from routecast.tuner.progress import TerminalProgress, describe, duration
 from routecast.tuner.results import RoutePrediction
 
 
-def _watch(
-    measurements: tuple[Measurement, ...], predictions: tuple[RoutePrediction, ...], *, terminal: bool
-) -> str:
+def _watch(measurements: tuple[Measurement, ...], predictions: tuple[RoutePrediction, ...], *, terminal: bool) -> str:
     stream = io.StringIO()
     progress = TerminalProgress(Console(file=stream, force_terminal=terminal, width=100, color_system=None))
     progress.started(3)

@@ -181,9 +181,7 @@ def test_operator_times_are_summed_and_sorted() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (0.01234, "0.0123 ms"), (7.9, "7.9 ms"), (1234.5, "1234 ms")]
-)
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.01234, "0.0123 ms"), (7.9, "7.9 ms"), (1234.5, "1234 ms")])
 def test_milliseconds(value: float | None, text: str) -> None:
     assert milliseconds(value) == text
 

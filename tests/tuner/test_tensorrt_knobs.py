@@ -110,9 +110,7 @@ def test_what_is_no_listing_is_refused(text):
 
 
 def test_routes_become_what_the_compiler_reads():
-    route = Route.parse(
-        "compiler.kgen:tiling=1 precision.policy=fp16 compiler.concat_elim=off runtime.cuda_graph=off"
-    )
+    route = Route.parse("compiler.kgen:tiling=1 precision.policy=fp16 compiler.concat_elim=off runtime.cuda_graph=off")
     assert build_route(route) == "-concat_elim=off -kgen:tiling=1"
     command = trtexec_command(route)
     assert "--setBuildRoute=-concat_elim=off -kgen:tiling=1" in command
@@ -120,9 +118,7 @@ def test_routes_become_what_the_compiler_reads():
 
 
 def test_trtexec_takes_builder_options():
-    route = Route.parse(
-        "builder.optimization_level=5 builder.tiling=fast builder.tf32=off builder.aux_streams=0"
-    )
+    route = Route.parse("builder.optimization_level=5 builder.tiling=fast builder.tf32=off builder.aux_streams=0")
     command = trtexec_command(route, "m.onnx", "m.engine")
     assert command[:3] == ["trtexec", "--onnx=m.onnx", "--saveEngine=m.engine"]
     assert {
@@ -136,7 +132,6 @@ def test_trtexec_takes_builder_options():
 
 def test_the_route_file_holds_each_build_route_once_in_order():
     routes = [
-        Route.parse(text)
-        for text in ("compiler.a=off", "precision.policy=fp16", "compiler.b=1", "compiler.a=off")
+        Route.parse(text) for text in ("compiler.a=off", "precision.policy=fp16", "compiler.b=1", "compiler.a=off")
     ]
     assert route_file(routes) == "-a=off\n-b=1\n"

@@ -29,9 +29,7 @@ time.sleep(float(sys.argv[3]))
 
 def other(folder, side, seconds):
     """Another process that holds one side for some seconds."""
-    return subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), side, str(seconds)], stdout=subprocess.PIPE
-    )
+    return subprocess.Popen([sys.executable, "-c", HOLD, str(folder), side, str(seconds)], stdout=subprocess.PIPE)
 
 
 def test_loads_run_beside_each_other(lock, tmp_path):

@@ -88,9 +88,7 @@ def test_the_exported_loader_runs_without_routecast(tuned):
 def test_a_killed_tune_goes_on_with_nothing_lost_and_nothing_measured_twice(tmp_path):
     network(tmp_path / "small.onnx")
     words = ["tune", "small.onnx", "--strategy", "random", "--builds", "6", "--history", "h.db", "--output", "out"]
-    process = subprocess.Popen(
-        [*COMMAND, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while len(before := measured(tmp_path / "h.db")) < 4 and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -11,9 +11,7 @@ from routecast.datasets.route import Route
 from routecast.tuner.worth import setting_worth
 
 
-def _rows(
-    template: Measurement, effects: dict[str, float], count: int, noise: float = 0.0
-) -> list[Measurement]:
+def _rows(template: Measurement, effects: dict[str, float], count: int, noise: float = 0.0) -> list[Measurement]:
     """Routes that set each knob at random, with the additive effects given."""
     rng = np.random.default_rng(0)
     rows = []

@@ -53,9 +53,7 @@ class ReplayTable:
         for route in self.measurements:
             for name, value in route.items():
                 values.setdefault(name, {})[value] = None
-        return RouteSpace(
-            tuple(Knob(name, (DEFAULT, *found), DEFAULT) for name, found in sorted(values.items()))
-        )
+        return RouteSpace(tuple(Knob(name, (DEFAULT, *found), DEFAULT) for name, found in sorted(values.items())))
 
     @property
     def best(self) -> float:
@@ -80,11 +78,7 @@ def replay_tables(records: Records, at_least: int = 1) -> list[ReplayTable]:
     """The table of each model and environment that has ``at_least`` routes, in the order of the records."""
     found: dict[tuple[str, str], dict[Route, Measurement]] = {}
     for item in records.measurements:
-        if (
-            item.purpose is Purpose.EXPLORE
-            and not item.route.is_default
-            and item.fingerprint in records.graphs
-        ):
+        if item.purpose is Purpose.EXPLORE and not item.route.is_default and item.fingerprint in records.graphs:
             found.setdefault((item.fingerprint, item.environment), {})[item.route] = item
     tables = []
     for (fingerprint, environment), measurements in found.items():

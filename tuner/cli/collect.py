@@ -18,14 +18,10 @@ def collect(
     context: typer.Context,
     network: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="A network of the zoo; may be repeated.", show_default="all not held out"
-        ),
+        typer.Option(metavar="NAME", help="A network of the zoo; may be repeated.", show_default="all not held out"),
     ] = None,
     *,
-    family: Annotated[
-        list[str] | None, typer.Option(help="Networks of this family; may be repeated.")
-    ] = None,
+    family: Annotated[list[str] | None, typer.Option(help="Networks of this family; may be repeated.")] = None,
     backend: options.BackendOption = "onnxruntime",
     per_network: Annotated[int, typer.Option(min=1, help="Routes per network.")] = 42,
     seed: options.SeedOption = 0,
@@ -54,9 +50,7 @@ def collect(
     if json:
         print_json({**vars(summary), "store": place})
         return
-    typer.echo(
-        f"{summary.measured} measurements, {summary.ok} ok, in {summary.seconds / 60:.1f} minutes, in {place}"
-    )
+    typer.echo(f"{summary.measured} measurements, {summary.ok} ok, in {summary.seconds / 60:.1f} minutes, in {place}")
     for name, reason in summary.skipped.items():
         typer.echo(f"skipped {name}: {reason}")
 

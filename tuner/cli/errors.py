@@ -54,17 +54,13 @@ def explain(error: Exception) -> str:
         return _explain_system(error)
     if type(error).__module__.startswith("sqlalchemy"):
         return _explain_database(text)
-    return (
-        f"unexpected {type(error).__name__}: {text}; please report it with what `routecast --debug ...` shows"
-    )
+    return f"unexpected {type(error).__name__}: {text}; please report it with what `routecast --debug ...` shows"
 
 
 def _explain_system(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"no space left on the disk{where}: free some, or give another --output; what was stored is kept"
-        )
+        return f"no space left on the disk{where}: free some, or give another --output; what was stored is kept"
     return f"{os.strerror(error.errno) if error.errno else error}{where}"
 
 

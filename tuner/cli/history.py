@@ -39,18 +39,14 @@ def export_(
     with _existing(history) as opened:
         records = opened.records()
     records.write_parquet(folder)
-    typer.echo(
-        f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}"
-    )
+    typer.echo(f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}")
 
 
 @app.command("import")
 def import_(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin."
-        ),
+        typer.Argument(metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin."),
     ],
     history: options.HistoryOption = None,
 ) -> None:
@@ -94,7 +90,5 @@ def _show(path: str, counted: HistoryStats) -> None:
             continue
         rows = [(key, f"{number:,}") for key, number in counts[:_SHOWN]]
         if len(counts) > _SHOWN:
-            rows.append(
-                (f"and {len(counts) - _SHOWN} more", f"{sum(number for _, number in counts[_SHOWN:]):,}")
-            )
+            rows.append((f"and {len(counts) - _SHOWN} more", f"{sum(number for _, number in counts[_SHOWN:]):,}"))
         screen.print(table((name, "measurements"), rows, text=(name,)))

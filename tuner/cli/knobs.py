@@ -27,9 +27,7 @@ def knobs(
     space = get_backend(backend).space(opened, allow_numerics=numerics)
     if json:
         listed = [{**asdict(knob), "requires": dict(knob.requires)} for knob in space.knobs]
-        print_json(
-            {"model": opened.name, "routes": space.size, "knobs": listed, "left_out": dict(space.left_out)}
-        )
+        print_json({"model": opened.name, "routes": space.size, "knobs": listed, "left_out": dict(space.left_out)})
     else:
         _show(opened.name, space)
 

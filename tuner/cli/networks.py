@@ -15,9 +15,7 @@ from routecast.tuner.cli import options
 if TYPE_CHECKING:
     from routecast.datasets.zoo import Network
 
-app = typer.Typer(
-    help="The zoo: networks to collect history on, or to try things with.", no_args_is_help=True
-)
+app = typer.Typer(help="The zoo: networks to collect history on, or to try things with.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -48,9 +46,7 @@ def write(
     name: Annotated[str, typer.Argument(help="A network's name.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="File to write.", show_default="NAME.onnx in this folder"
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default="NAME.onnx in this folder"),
     ] = None,
 ) -> None:
     """Write a network as an ONNX file."""

@@ -12,7 +12,7 @@ import typer
 from routecast.datasets.errors import UsageError
 
 
-def history(panel: str | None = None) -> Any:  # noqa: ANN401 - Typer's own type is private
+def history(panel: str | None = None) -> Any:
     """The option that names a history, in a panel of the help."""
     return typer.Option(
         metavar="URL",
@@ -26,25 +26,19 @@ HistoryOption = Annotated[str | None, history()]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 ShapesOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shapes", metavar="NAME:1x3x224x224", help="Shape of an input with dynamic axes; may be repeated."
-    ),
+    typer.Option("--shapes", metavar="NAME:1x3x224x224", help="Shape of an input with dynamic axes; may be repeated."),
 ]
 FamilyOption = Annotated[str, typer.Option(help="Architecture family, such as resnet or bert.")]
 BackendOption = Annotated[str, typer.Option(help="What builds and runs the model.")]
 CostModelOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Cost model.", show_default="the registry's champion, or the shipped one"
-    ),
+    typer.Option(metavar="FOLDER", help="Cost model.", show_default="the registry's champion, or the shipped one"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
 NumericsOption = Annotated[
     bool,
-    typer.Option(
-        "--numerics/--no-numerics", help="Allow knobs that may change results, within the accuracy limit."
-    ),
+    typer.Option("--numerics/--no-numerics", help="Allow knobs that may change results, within the accuracy limit."),
 ]
 
 
@@ -58,9 +52,7 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     for item in (item for text in texts or () for item in text.split(",")):
         name, colon, sizes = item.strip().rpartition(":")
         parts = sizes.split("x") if sizes else []
-        if not (colon and name) or not all(
-            part.isascii() and part.isdigit() and int(part) > 0 for part in parts
-        ):
+        if not (colon and name) or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
             raise UsageError(f"--shapes takes NAME:SIZExSIZE..., such as x:1x3x224x224, got {item!r}")
         if name in shapes:
             raise UsageError(f"--shapes gives input {name} twice")

@@ -27,9 +27,7 @@ def console(*, err: bool = False) -> Console:
     return Console(stderr=err, width=width, highlight=False)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text: Sequence[str] = ()
-) -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text: Sequence[str] = ()) -> Table:
     """A table; columns named in ``text`` are left-aligned and wrap, the others hold numbers.
 
     Cells are plain text: square brackets in them are no markup.
@@ -38,9 +36,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(
-        title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True
-    )
+    made = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
     for column in columns:
         wraps = column in text
         width = _NARROWEST_TEXT if wraps else None
@@ -52,12 +48,12 @@ def table(
     return made
 
 
-def print_json(data: Any) -> None:  # noqa: ANN401
+def print_json(data: Any) -> None:
     """Prints data as JSON on stdout; NaN and infinities, which JSON has not, become null."""
     typer.echo(json.dumps(_finite(data), indent=2, default=str, allow_nan=False))
 
 
-def _finite(data: Any) -> Any:  # noqa: ANN401
+def _finite(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

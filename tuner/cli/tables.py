@@ -19,9 +19,7 @@ _NARROW = 110
 _NARROW_COLUMNS = (0, 2, 4, 6, 7, 8, 9)
 
 
-def routes_table(
-    model: ModelComparison, width: int, winner: Route | None = None, metric: str = "cos"
-) -> Table:
+def routes_table(model: ModelComparison, width: int, winner: Route | None = None, metric: str = "cos") -> Table:
     """Predicted against measured latency of each route, the winner marked; narrow screens get two lines."""
     columns = ("route", "status", "predicted", "measured", f"{metric} loss")
     rows = [_pair_row(pair, " " if width >= _NARROW else "\n", winner, metric) for pair in model.pairs]

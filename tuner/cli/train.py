@@ -42,9 +42,7 @@ def train(
     track: Annotated[
         bool, typer.Option(help="Record the run in MLflow, register the model, promote it when it is better.")
     ] = True,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Save the cost model here as well.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the cost model here as well.")] = None,
     json: options.JsonOption = False,
 ) -> None:
     """Train a cost model from a history; it becomes the champion when it beats the champion of today."""
@@ -91,10 +89,7 @@ def _show(outcome: TrainOutcome) -> None:
     rows = [
         (
             name,
-            *(
-                percent(found.get(figure)) if share else number(found.get(figure), 3)
-                for _, figure, share in _FIGURES
-            ),
+            *(percent(found.get(figure)) if share else number(found.get(figure), 3) for _, figure, share in _FIGURES),
         )
         for name, found in evaluation.figures.items()
     ]

@@ -26,9 +26,7 @@ def tune(
     shapes: options.ShapesOption = None,
     family: options.FamilyOption = "unknown",
     backend: options.BackendOption = "onnxruntime",
-    builds: Annotated[
-        int, typer.Option(min=1, help="Routes to build and measure.", rich_help_panel=_BUDGET)
-    ] = 8,
+    builds: Annotated[int, typer.Option(min=1, help="Routes to build and measure.", rich_help_panel=_BUDGET)] = 8,
     rounds: Annotated[
         int,
         typer.Option(min=1, help="Rounds; the cost model is corrected in between.", rich_help_panel=_BUDGET),
@@ -60,16 +58,12 @@ def tune(
         ),
     ] = None,
     metric: Annotated[str, typer.Option(help="l0, l1, l2, lInf or cos.", rich_help_panel=_ACCURACY)] = "cos",
-    threshold: Annotated[
-        float, typer.Option(help="Greatest loss allowed.", rich_help_panel=_ACCURACY)
-    ] = 1e-2,
+    threshold: Annotated[float, typer.Option(help="Greatest loss allowed.", rich_help_panel=_ACCURACY)] = 1e-2,
     numerics: options.NumericsOption = True,
     timeout: Annotated[float, typer.Option(help="Seconds.", rich_help_panel=_LIMITS)] = 120.0,
     memory_gb: Annotated[
         float | None,
-        typer.Option(
-            help="Memory in GB.", show_default="four fifths of the machine's", rich_help_panel=_LIMITS
-        ),
+        typer.Option(help="Memory in GB.", show_default="four fifths of the machine's", rich_help_panel=_LIMITS),
     ] = None,
     history: Annotated[str | None, options.history(_FILES)] = None,
     output: Annotated[

@@ -94,7 +94,9 @@ def run_job(path: Path) -> None:
 
 def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
     """Outputs of the unmodified model, by ONNX Runtime on the CPU without any graph optimisation."""
-    from routecast.tuner.backends.onnxruntime.reference import run_unmodified  # the reference is the same for every backend
+    from routecast.tuner.backends.onnxruntime.reference import (
+        run_unmodified,
+    )  # the reference is the same for every backend
 
     stage("running the unmodified model")
     try:

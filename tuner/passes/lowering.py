@@ -32,9 +32,7 @@ class Lowering(GraphPass):
     def space(self, graph: Graph) -> RouteSpace:
         """One knob per operator that the graph holds."""
         knobs = tuple(
-            Knob(
-                name, ("keep", LOWERED), "keep", f"replace {op} by the operators it is made of", stage="build"
-            )
+            Knob(name, ("keep", LOWERED), "keep", f"replace {op} by the operators it is made of", stage="build")
             for name, op in _KNOBS.items()
             if op in graph.ops
         )

@@ -44,9 +44,7 @@ class Merging(GraphPass):
             PassFailed: there is none, or the opset is too old.
         """
         if opset_of(model) < _SPLIT_SIZES_OPSET:
-            raise PassFailed(
-                f"merging needs opset {_SPLIT_SIZES_OPSET} or later, the model has {opset_of(model)}"
-            )
+            raise PassFailed(f"merging needs opset {_SPLIT_SIZES_OPSET} or later, the model has {opset_of(model)}")
         merged = 0
         for group in _groups(model):
             _merge(model, group, merged)
@@ -114,15 +112,9 @@ def _merge(model: ModelProto, group: list[_Product], number: int) -> None:
     graph, prefix = model.graph, f"routecast_merged_{number}"
     source = group[0].product.input[0]
     sizes = np.array([each.weight.shape[1] for each in group], np.int64)
-    new = [
-        numpy_helper.from_array(np.concatenate([each.weight for each in group], axis=1), f"{prefix}_weight")
-    ]
+    new = [numpy_helper.from_array(np.concatenate([each.weight for each in group], axis=1), f"{prefix}_weight")]
     new.append(numpy_helper.from_array(sizes, f"{prefix}_sizes"))
-    nodes = [
-        helper.make_node(
-            "MatMul", [source, f"{prefix}_weight"], [f"{prefix}_product"], name=f"{prefix}_MatMul"
-        )
-    ]
+    nodes = [helper.make_node("MatMul", [source, f"{prefix}_weight"], [f"{prefix}_product"], name=f"{prefix}_MatMul")]
     biases = [each.bias for each in group if each.bias is not None]
     if biases:
         new.append(numpy_helper.from_array(np.concatenate(biases), f"{prefix}_bias"))
@@ -130,9 +122,7 @@ def _merge(model: ModelProto, group: list[_Product], number: int) -> None:
         nodes.append(helper.make_node("Add", added, [f"{prefix}_sum"], name=f"{prefix}_Add"))
     outputs = [each.output for each in group]
     nodes.append(
-        helper.make_node(
-            "Split", [nodes[-1].output[0], f"{prefix}_sizes"], outputs, name=f"{prefix}_Split", axis=-1
-        )
+        helper.make_node("Split", [nodes[-1].output[0], f"{prefix}_sizes"], outputs, name=f"{prefix}_Split", axis=-1)
     )
     gone = {node.output[0] for each in group for node in (each.product, each.add) if node is not None}
     place = next(index for index, node in enumerate(graph.node) if node.output[0] in gone)

@@ -35,9 +35,7 @@ class Raising(GraphPass):
         facts = GraphFacts(graph)
         found = {
             _GELU: facts.has("Erf") and not facts.has("Gelu"),
-            _NORM: facts.follows("ReduceMean", "Sub")
-            and facts.has("Sqrt")
-            and not facts.has("LayerNormalization"),
+            _NORM: facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and not facts.has("LayerNormalization"),
             _ATTENTION: _has_attention(facts) and not facts.has("Attention"),
         }
         scaled_before = facts.follows(("Mul", "Div"), "MatMul") and facts.follows("MatMul", "Softmax", hops=2)
@@ -163,9 +161,7 @@ def _attention_rules(pattern: Any, sdpa: Any) -> dict[str, Any]:
     class Raise(sdpa.SDPA):  # type: ignore[misc]
         """Ends in ONNX's Attention."""
 
-        def rewrite(
-            self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any
-        ) -> Any:
+        def rewrite(self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
             """Attention of four-dimensional query, key and value."""
             key = op.Transpose(key, perm=[0, 2, 1, 3]) if key_format == "BSHd" else key
             arguments = (query, key, value) if mask is None else (query, key, value, mask)
@@ -181,9 +177,7 @@ def _attention_rules(pattern: Any, sdpa: Any) -> dict[str, Any]:
                 return pattern.MatchResult().fail("the scale stands after the product already")
             return super().check(context, query_scaling=query_scaling, key_scaling=key_scaling, **bindings)
 
-        def rewrite(
-            self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any
-        ) -> Any:
+        def rewrite(self, op: Any, *, query: Any, key: Any, value: Any, mask: Any, key_format: str, **_: Any) -> Any:
             """The product scaled once."""
             import onnx_ir
 

@@ -71,14 +71,10 @@ class ReducedPrecision(GraphPass):
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
         """Converts a model as the route says."""
         name_nodes(model)
-        weights = {
-            tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT
-        }
+        weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT}
         brain = context.route[POLICY] == "bf16"
         if brain and _holds_half(model):
-            raise PassFailed(
-                "the model holds fp16 tensors already, so a bf16 policy would change what they mean"
-            )
+            raise PassFailed("the model holds fp16 tensors already, so a bf16 policy would change what they mean")
         originals = {name: _copy(tensor) for name, tensor in weights.items()} if brain else {}
         converted = _to_half(model, kept_ops(context.route.get(_KEEP, "none")))
         if brain:
@@ -128,9 +124,7 @@ def _sort(graph: GraphProto) -> None:
             needed = [
                 producer
                 for name in _reads(nodes[index])
-                if (producer := produced_by.get(name)) is not None
-                and producer not in done
-                and producer != index
+                if (producer := produced_by.get(name)) is not None and producer not in done and producer != index
             ]
             if index not in done and needed:
                 stack += needed

@@ -38,9 +38,7 @@ class StaticConfig:
     exclude: str = "none"
 
 
-def quantize_static(
-    model: ModelProto, folder: Path, calibration: Sequence[Path], config: StaticConfig
-) -> ModelProto:
+def quantize_static(model: ModelProto, folder: Path, calibration: Sequence[Path], config: StaticConfig) -> ModelProto:
     """Quantises a model to eight-bit integers with Q/DQ pairs.
 
     Args:
@@ -86,9 +84,7 @@ def _op_types() -> list[str]:
     return sorted({*QLinearOpsRegistry, *QDQRegistry})
 
 
-def _ranges(
-    model: Path, calibration: Sequence[Path], method: str, folder: Path, external: bool
-) -> TensorsData:
+def _ranges(model: Path, calibration: Sequence[Path], method: str, folder: Path, external: bool) -> TensorsData:
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import create_calibrator
 

@@ -65,9 +65,7 @@ def make_strategy(
         MissingPackage: the strategy's optional package is not installed.
     """
     if name == ModelSearch.name:
-        return ModelSearch(
-            space, seed=seed, view=view, pool=pool, builds=builds, order=order, candidates=candidates
-        )
+        return ModelSearch(space, seed=seed, view=view, pool=pool, builds=builds, order=order, candidates=candidates)
     try:
         kind = _MODEL_FREE[name]
     except KeyError:

@@ -100,11 +100,7 @@ def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator,
 
 def _by_setting(routes: Sequence[Route], values: Array) -> dict[Setting, float]:
     """The value of each setting from routes of one setting each."""
-    return {
-        setting: float(value)
-        for route, value in zip(routes, values, strict=True)
-        for setting in route.items()
-    }
+    return {setting: float(value) for route, value in zip(routes, values, strict=True) for setting in route.items()}
 
 
 def _settings_matrix(routes: Sequence[Route], weights: Mapping[Setting, float]) -> Array:

@@ -26,9 +26,7 @@ class Strategy(ABC):
 
     name: str
 
-    def __init__(
-        self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None
-    ) -> None:
+    def __init__(self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None) -> None:
         """Starts with nothing asked and nothing told."""
         self.space = space
         self.candidates = None if candidates is None else tuple(dict.fromkeys(candidates))

@@ -33,9 +33,7 @@ class MixedSearch(FastSearch):
                 winners.setdefault(name, []).append((measurement.log_ratio, value))
         ranked = sorted((sorted(gains), name) for name, gains in winners.items())
         names = [name for _, name in ranked]
-        choices = [
-            [*(value for _, value in gains), self.space.by_name[name].default] for gains, name in ranked
-        ]
+        choices = [[*(value for _, value in gains), self.space.by_name[name].default] for gains, name in ranked]
         # itertools.product turns its last argument fastest, so the weakest knob is the first to give way.
         for values in itertools.product(*choices):
             yield self.space.canonical(Route(zip(names, values, strict=True)))

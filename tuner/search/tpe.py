@@ -34,9 +34,7 @@ class TpeSearch(Strategy):
 
     name = "tpe"
 
-    def __init__(
-        self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None
-    ) -> None:
+    def __init__(self, space: RouteSpace, *, seed: int = 0, candidates: Iterable[Route] | None = None) -> None:
         """Creates an in-memory study.
 
         Raises:
@@ -86,8 +84,7 @@ class TpeSearch(Strategy):
 
         params = self._assign(lambda knob: self.space.value(route, knob.name))
         categories: dict[str, optuna.distributions.BaseDistribution] = {
-            name: optuna.distributions.CategoricalDistribution(self.space.by_name[name].values)
-            for name in params
+            name: optuna.distributions.CategoricalDistribution(self.space.by_name[name].values) for name in params
         }
         self._study.add_trial(optuna.trial.create_trial(params=params, distributions=categories, value=value))
 
@@ -103,8 +100,6 @@ class TpeSearch(Strategy):
 
 def _requirements_first(space: RouteSpace) -> list[Knob]:
     """The knobs that have a choice, each after those that it requires."""
-    requirements = {
-        knob.name: [name for name in knob.requires if name in space.by_name] for knob in space.knobs
-    }
+    requirements = {knob.name: [name for name in knob.requires if name in space.by_name] for knob in space.knobs}
     ordered = [space.by_name[name] for name in TopologicalSorter(requirements).static_order()]
     return [knob for knob in ordered if knob.alternatives]

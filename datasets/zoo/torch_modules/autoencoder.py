@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import conv
 from torch import nn
+
+from routecast.datasets.zoo.torch_modules.layers import conv
 
 
 class Autoencoder(nn.Sequential):

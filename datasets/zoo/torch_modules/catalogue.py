@@ -154,9 +154,7 @@ SPECS = (
     ),
     Spec("swin_w48_b1_s96", "swin", "swin:Swin", {"width": 48, "depth": 4, "size": 96}, _image(1, 96)),
     Spec("swin_w64_b1_s128", "swin", "swin:Swin", {"width": 64, "depth": 4, "size": 128}, _image(1, 128)),
-    Spec(
-        "mixer_w192_b1_s112", "mixer", "mixer:Mixer", {"width": 192, "depth": 6, "size": 112}, _image(1, 112)
-    ),
+    Spec("mixer_w192_b1_s112", "mixer", "mixer:Mixer", {"width": 192, "depth": 6, "size": 112}, _image(1, 112)),
     Spec(
         "mixer_w128_b4_s96",
         "mixer",
@@ -169,9 +167,7 @@ SPECS = (
     Spec("convnext_w48_b1_s160", "convnext", "convnext:ConvNext", {"width": 48}, _image(1, 160)),
     Spec("convnext_w48_b4_s96", "convnext", "convnext:ConvNext", {"width": 48}, _image(4, 96), dynamo=False),
     Spec("unet_w16_b1_s128", "unet", "unet:Unet", {"width": 16}, _image(1, 128)),
-    Spec(
-        "unet_w24_b2_s64", "unet", "unet:Unet", {"width": 24, "bilinear": True}, _image(2, 64), dynamo=False
-    ),
+    Spec("unet_w24_b2_s64", "unet", "unet:Unet", {"width": 24, "bilinear": True}, _image(2, 64), dynamo=False),
     Spec("unet_w8_b1_s96", "unet", "unet:Unet", {"width": 8, "bilinear": True}, _image(1, 96)),
     Spec("autoencoder_w64_b1_s64", "autoencoder", "autoencoder:Autoencoder", {"width": 64}, _image(1, 64)),
     Spec(
@@ -222,9 +218,7 @@ SPECS = (
         _tokens(1, 128, 2000),
         dynamo=False,
     ),
-    Spec(
-        "wavenet_w48_b1_t2048", "wavenet", "temporal:Wavenet", {"width": 48, "depth": 10}, _signal(1, 1, 2048)
-    ),
+    Spec("wavenet_w48_b1_t2048", "wavenet", "temporal:Wavenet", {"width": 48, "depth": 10}, _signal(1, 1, 2048)),
     Spec(
         "wavenet_w64_b2_t512",
         "wavenet",
@@ -234,9 +228,7 @@ SPECS = (
         dynamo=False,
     ),
     Spec("tcn_w96_b1_t1024", "tcn", "temporal:Tcn", {"width": 96, "depth": 6}, _signal(1, 8, 1024)),
-    Spec(
-        "tcn_w64_b8_t256", "tcn", "temporal:Tcn", {"width": 64, "depth": 5}, _signal(8, 8, 256), dynamo=False
-    ),
+    Spec("tcn_w64_b8_t256", "tcn", "temporal:Tcn", {"width": 64, "depth": 5}, _signal(8, 8, 256), dynamo=False),
     Spec(
         "textcnn_b1_t512",
         "text_cnn",
@@ -253,9 +245,7 @@ SPECS = (
         dynamo=False,
     ),
     Spec("pointnet_b1_n1024", "pointnet", "pointnet:PointNet", {"width": 32}, _signal(1, 3, 1024)),
-    Spec(
-        "pointnet_b4_n512", "pointnet", "pointnet:PointNet", {"width": 48}, _signal(4, 3, 512), dynamo=False
-    ),
+    Spec("pointnet_b4_n512", "pointnet", "pointnet:PointNet", {"width": 48}, _signal(4, 3, 512), dynamo=False),
     # Recommenders score many candidates at once: their batches are larger
     Spec(
         "dlrm_b512",
@@ -280,9 +270,7 @@ SPECS = (
         _clicks(256, 20, 2000),
     ),
     # Held out
-    Spec(
-        "hrnet_w32_b1_s160", "hrnet", "hrnet:HrNet", {"width": 32, "stages": 3}, _image(1, 160), held_out=True
-    ),
+    Spec("hrnet_w32_b1_s160", "hrnet", "hrnet:HrNet", {"width": 32, "stages": 3}, _image(1, 160), held_out=True),
     Spec(
         "hrnet_w24_b4_s96",
         "hrnet",

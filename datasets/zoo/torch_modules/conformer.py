@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import Attention, Scaled, Transposed, mlp, pre_norm
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Attention, Scaled, Transposed, mlp, pre_norm
 
 
 def _convolution(width: int, kernel: int = 15) -> nn.Module:

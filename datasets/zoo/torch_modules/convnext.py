@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import Residual, classifier, mlp
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Residual, classifier, mlp
 
 
 class ChannelsLast(nn.Module):
@@ -22,9 +23,7 @@ class ChannelsLast(nn.Module):
 def _block(width: int) -> nn.Module:
     """Returns a residual block: 7x7 depthwise, then a two-layer perceptron on each pixel."""
     pixelwise = nn.Sequential(nn.LayerNorm(width), mlp(width, 4 * width, width, activation=nn.GELU))
-    return Residual(
-        nn.Sequential(nn.Conv2d(width, width, 7, padding=3, groups=width), ChannelsLast(pixelwise))
-    )
+    return Residual(nn.Sequential(nn.Conv2d(width, width, 7, padding=3, groups=width), ChannelsLast(pixelwise)))
 
 
 class ConvNext(nn.Sequential):

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import onnx
 import torch
-from routecast.datasets.zoo.torch_modules.catalogue import Input, Spec
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.catalogue import Input, Spec
 
 _MODERN_OPSET = 18
 _TORCHSCRIPT_OPSET = 17

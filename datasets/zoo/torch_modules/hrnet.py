@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import Residual, conv
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Residual, conv
 
 
 def _branch(width: int) -> nn.Sequential:
     """Returns two residual blocks at one resolution."""
-    blocks = (
-        Residual(nn.Sequential(conv(width, width), conv(width, width, activation=None))) for _ in range(2)
-    )
+    blocks = (Residual(nn.Sequential(conv(width, width), conv(width, width, activation=None))) for _ in range(2))
     return nn.Sequential(*blocks, nn.ReLU())
 
 
@@ -22,9 +21,7 @@ def _exchange(source: int, target: int, width: int) -> nn.Module:
     if source > target:
         narrow = conv(width << source, width << target, 1, activation=None)
         return nn.Sequential(narrow, nn.Upsample(scale_factor=2 ** (source - target), mode="nearest"))
-    steps = (
-        conv(width << each, width << (each + 1), 3, 2, activation=None) for each in range(source, target)
-    )
+    steps = (conv(width << each, width << (each + 1), 3, 2, activation=None) for each in range(source, target))
     return nn.Sequential(*steps)
 
 
@@ -35,8 +32,7 @@ class _Stage(nn.Module):
         super().__init__()
         self.branches = nn.ModuleList(_branch(width << each) for each in range(count))
         self.exchanges = nn.ModuleList(
-            nn.ModuleList(_exchange(source, target, width) for source in range(count))
-            for target in range(count)
+            nn.ModuleList(_exchange(source, target, width) for source in range(count)) for target in range(count)
         )
 
     def forward(self, features: list[Tensor]) -> list[Tensor]:
@@ -55,9 +51,7 @@ class HrNet(nn.Module):
     def __init__(self, width: int, stages: int, branches: int = 3) -> None:
         super().__init__()
         self.stem = nn.Sequential(conv(3, width, 3, 2), conv(width, width, 3, 2))
-        self.split = nn.ModuleList(
-            conv(width << each, width << (each + 1), 3, 2) for each in range(branches - 1)
-        )
+        self.split = nn.ModuleList(conv(width << each, width << (each + 1), 3, 2) for each in range(branches - 1))
         self.stages = nn.ModuleList(_Stage(width, branches) for _ in range(stages))
         self.head = nn.Conv2d(width, 17, 1)
 

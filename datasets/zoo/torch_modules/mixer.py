@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import Transposed, mlp, pre_norm
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Transposed, mlp, pre_norm
 
 
 class Mixer(nn.Module):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import Activation, Residual, classifier, conv
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Activation, Residual, classifier, conv
 
 
 class SqueezeExcite(nn.Module):
@@ -42,9 +43,7 @@ def _inverted(inputs: int, outputs: int, stride: int, squeeze: bool, activation:
 class MobileNet(nn.Sequential):
     """MobileNet 2 and 3 and EfficientNet, by activation (a class of ``torch.nn``) and squeeze-excite."""
 
-    def __init__(
-        self, width: int, repeats: int = 2, squeeze: bool = False, activation: str = "ReLU6"
-    ) -> None:
+    def __init__(self, width: int, repeats: int = 2, squeeze: bool = False, activation: str = "ReLU6") -> None:
         act: Activation = getattr(nn, activation)
         layers: list[nn.Module] = [conv(3, width, 3, 2, activation=act)]
         inputs = width

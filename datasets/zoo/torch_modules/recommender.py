@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import mlp
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import mlp
 
 _DENSE = 13
 

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 class Tagger(nn.Module):
     """Labels each token of a sentence; ``cell`` names a recurrent layer of ``torch.nn``."""
 
-    def __init__(
-        self, cell: str, vocabulary: int, width: int, depth: int, bidirectional: bool = False
-    ) -> None:
+    def __init__(self, cell: str, vocabulary: int, width: int, depth: int, bidirectional: bool = False) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         kind: type[nn.LSTM | nn.GRU] = getattr(nn, cell)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from routecast.datasets.zoo.torch_modules.layers import Residual, Scaled
 from torch import nn
+
+from routecast.datasets.zoo.torch_modules.layers import Residual, Scaled
 
 
 def _block(width: int) -> nn.Module:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import Residual
 from torch import Tensor, nn
 from torch.nn import functional
+
+from routecast.datasets.zoo.torch_modules.layers import Residual
 
 
 class CausalConv(nn.Conv1d):
@@ -42,9 +43,7 @@ class Wavenet(nn.Module):
         super().__init__()
         self.enter = nn.Conv1d(1, width, 1)
         self.layers = nn.ModuleList(_GatedLayer(width, 1 << (each % 8)) for each in range(depth))
-        self.head = nn.Sequential(
-            nn.ReLU(), nn.Conv1d(width, 2 * width, 1), nn.ReLU(), nn.Conv1d(2 * width, 64, 1)
-        )
+        self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(width, 2 * width, 1), nn.ReLU(), nn.Conv1d(2 * width, 64, 1))
 
     def forward(self, signal: Tensor) -> Tensor:
         """Returns the level of the next sample at each moment."""

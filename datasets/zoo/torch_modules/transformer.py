@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import Attention, Residual, encoder_block, mlp
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import Attention, Residual, encoder_block, mlp
 
 
 class _Embedding(nn.Module):

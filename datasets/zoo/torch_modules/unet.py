@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import conv
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import conv
 
 
 def _double(inputs: int, outputs: int) -> nn.Sequential:

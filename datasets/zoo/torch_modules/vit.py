@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from routecast.datasets.zoo.torch_modules.layers import encoder_block
 from torch import Tensor, nn
+
+from routecast.datasets.zoo.torch_modules.layers import encoder_block
 
 
 class Vit(nn.Module):
@@ -16,9 +17,7 @@ class Vit(nn.Module):
         self.patches = nn.Sequential(nn.Conv2d(3, width, patch, patch), nn.Flatten(2))
         self.label = nn.Parameter(torch.randn(1, 1, width))
         self.position = nn.Parameter(0.5 * torch.randn(count + 1, width))
-        self.blocks = nn.Sequential(
-            *(encoder_block(width, width // 32) for _ in range(depth)), nn.LayerNorm(width)
-        )
+        self.blocks = nn.Sequential(*(encoder_block(width, width // 32) for _ in range(depth)), nn.LayerNorm(width))
         self.head = nn.Linear(width, 100)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -36,9 +36,7 @@ def convolutional() -> onnx.ModelProto:
     }
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
-        helper.make_node(
-            "BatchNormalization", ["c1", "scale", "shift", "mean", "variance"], ["n1"], "norm1"
-        ),
+        helper.make_node("BatchNormalization", ["c1", "scale", "shift", "mean", "variance"], ["n1"], "norm1"),
         helper.make_node("Relu", ["n1"], ["r1"], "relu1"),
         helper.make_node("Conv", ["r1", "w2"], ["c2"], "conv2", pads=[1, 1, 1, 1]),
         helper.make_node("Add", ["c2", "r1"], ["a2"], "add2"),
@@ -85,9 +83,7 @@ def chain() -> onnx.ModelProto:
 
 
 def _model(nodes, weights, inputs, outputs) -> onnx.ModelProto:
-    constants = [
-        numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in weights.items()
-    ]
+    constants = [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in weights.items()]
     values = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in named.items()]
         for named in (inputs, outputs)
@@ -103,9 +99,7 @@ def place(proto: onnx.ModelProto, folder: Path) -> Network:
     model = open_model(folder / "given.onnx")
     static = write_static(model, folder / "static")
     rng = np.random.default_rng(2)
-    sets = [
-        {spec.name: rng.normal(size=spec.shape).astype(spec.dtype) for spec in model.inputs} for _ in range(2)
-    ]
+    sets = [{spec.name: rng.normal(size=spec.shape).astype(spec.dtype) for spec in model.inputs} for _ in range(2)]
     paths = tuple(folder / f"inputs{index}.npz" for index in range(2))
     for path, arrays in zip(paths, sets, strict=True):
         np.savez(path, **arrays)

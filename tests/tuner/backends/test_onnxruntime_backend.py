@@ -180,9 +180,7 @@ def test_timing_needs_prepared_inputs(backend, conv_network, tmp_path):
         executable.run(conv_network.inputs)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "precision.policy=static_int8", "session.graph_optimization_level=disabled"]
-)
+@pytest.mark.parametrize("text", ["", "precision.policy=static_int8", "session.graph_optimization_level=disabled"])
 def test_profile_finds_the_nodes(backend, conv_network, tmp_path, text):
     route = Route.parse(text)
     artifact = build(backend, conv_network, tmp_path, route)

@@ -20,9 +20,7 @@ def optimized(path, folder, disabled=()):
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(folder / "optimized.onnx")
-    ort.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(disabled)
-    )
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(disabled))
     return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
@@ -35,9 +33,7 @@ def test_names_are_those_onnxruntime_logs(network, request, capfd):
     ran = set(re.findall(r"GraphTransformer (\w+) modified", capfd.readouterr().err))
     assert ran
     unknown = {
-        item.name
-        for item in OPTIMIZERS
-        if item.name not in RULES and ran.isdisjoint(DISABLED_NAMES[item.knob_name])
+        item.name for item in OPTIMIZERS if item.name not in RULES and ran.isdisjoint(DISABLED_NAMES[item.knob_name])
     }
     assert not unknown
 

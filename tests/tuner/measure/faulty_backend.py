@@ -54,6 +54,4 @@ def _clean(route):
 
 
 def _without_fault(request: BuildRequest) -> BuildRequest:
-    return BuildRequest(
-        request.model, _clean(request.route), request.folder, request.calibration, request.node_names
-    )
+    return BuildRequest(request.model, _clean(request.route), request.folder, request.calibration, request.node_names)

@@ -188,9 +188,7 @@ def test_fp16_and_mixed_policies_round_and_no_more(rewrite, body, keep):
 def test_what_is_kept_reads_fp32(rewrite):
     found, _ = rewrite(network(ATTENTION), "precision.policy=fp16 precision.keep=matmul")
     kinds = {tensor.name: tensor.data_type for tensor in found.graph.initializer}
-    weights = [
-        node.input[1] for node in found.graph.node if node.op_type == "MatMul" and node.input[1] in kinds
-    ]
+    weights = [node.input[1] for node in found.graph.node if node.op_type == "MatMul" and node.input[1] in kinds]
     assert weights
     assert {kinds[name] for name in weights} == {TensorProto.FLOAT}
 

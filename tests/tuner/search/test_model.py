@@ -96,9 +96,7 @@ NOTHING = Scores((), np.zeros(0), np.zeros(0), np.zeros(0))
 
 def test_a_twin_of_the_first_choice_is_passed_over():
     """Without the correlation of shared settings the second choice would be the second best prediction."""
-    scores = _scores(
-        ("q.p=int8", -0.5, 0.02, 0.4), ("q.p=int8 a.b=on", -0.49, 0.02, 0.4), ("q.r=on", -0.2, 0.02, 0.0)
-    )
+    scores = _scores(("q.p=int8", -0.5, 0.02, 0.4), ("q.p=int8 a.b=on", -0.49, 0.02, 0.4), ("q.r=on", -0.2, 0.02, 0.0))
     alone = _scores(("q.p=int8", -0.5, 0.02, 0.4), ("a.b=on", 0.01, 0.02, 0.0), ("q.r=on", -0.2, 0.02, 0.0))
     chosen = choose_batch(scores, 2, 0.0, alone, np.random.default_rng(0))
     assert [str(route) for route in chosen] == ["q.p=int8", "q.r=on"]
@@ -107,12 +105,8 @@ def test_a_twin_of_the_first_choice_is_passed_over():
 def test_exploration_prefers_the_uncertain():
     scores = _scores(("a.b=on", -0.10, 0.01, 0.0), ("c.d=on", -0.05, 0.09, 0.0))
     rng = np.random.default_rng
-    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=0.3)) == [
-        Route({"a.b": "on"})
-    ]
-    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=3.0)) == [
-        Route({"c.d": "on"})
-    ]
+    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=0.3)) == [Route({"a.b": "on"})]
+    assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=3.0)) == [Route({"c.d": "on"})]
 
 
 def test_when_nothing_improves_the_better_prediction_is_chosen():

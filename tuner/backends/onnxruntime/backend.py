@@ -60,9 +60,7 @@ class OnnxRuntimeBackend(Backend):
         seconds = time.perf_counter() - start
         return Artifact.of(path, seconds, external_files(path))
 
-    def load(
-        self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False
-    ) -> OnnxRuntimeExecutable:
+    def load(self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False) -> OnnxRuntimeExecutable:
         """Makes a session with the route's options."""
         return OnnxRuntimeExecutable(artifact.path, route, model if profiling else None)
 

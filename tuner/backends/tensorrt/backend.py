@@ -94,18 +94,14 @@ class TensorRtFamily(Backend):
         try:
             source = run_passes(request.model, rewritten, request.route, self._passes, request.calibration)
             with self._compiler(request.route):
-                build_engine(
-                    self.bindings.load(), source or request.model, engine, request.route, self._target()
-                )
+                build_engine(self.bindings.load(), source or request.model, engine, request.route, self._target())
         except RoutecastError as error:
             raise BuildFailed(one_line(error)) from error
         except Exception as error:  # a library's failure on this graph is this route's failure
             raise BuildFailed(one_line(error)) from error
         return Artifact.of(engine, time.perf_counter() - start)
 
-    def load(
-        self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False
-    ) -> TensorRtExecutable:
+    def load(self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False) -> TensorRtExecutable:
         """Loads an engine; a second executable of it shares it and has a context of its own."""
         self._lock.share()
         module, gpu = self.bindings.load(), this_gpu()
@@ -142,9 +138,7 @@ class TensorRtFamily(Backend):
             runtime = module.Runtime(log)
             engine = runtime.deserialize_cuda_engine(path.read_bytes())
             if engine is None:
-                raise LoadFailed(
-                    one_line(RuntimeError(log.errors[-1] if log.errors else "the engine does not load"))
-                )
+                raise LoadFailed(one_line(RuntimeError(log.errors[-1] if log.errors else "the engine does not load")))
             self._engines[path] = (
                 engine,
                 runtime,
@@ -229,9 +223,7 @@ class TensorRtRtx(TensorRtFamily):
     def _space(self, model: Model) -> RouteSpace:
         listing = snapshot() if opted_in() else None
         why_not = f"experimental on TensorRT-RTX, set {OPT_IN}=1 to try them: {REASON}"
-        return tensorrt_space(
-            model.graph, self._passes, rtx_builder(), listing, why_not, prefix="experimental: "
-        )
+        return tensorrt_space(model.graph, self._passes, rtx_builder(), listing, why_not, prefix="experimental: ")
 
     def _target(self) -> Target:
         return Target(official_routes=False, compute_capability=self._capability)

@@ -84,9 +84,7 @@ def parse_error(parser: Any) -> str:
         return "the network could not be parsed, and the parser gave no reason"
     error = errors[-1]
     node = error.node_name() or "unnamed"
-    return one_line(
-        RuntimeError(f"cannot parse {error.node_operator() or 'operator'} {node}: {error.desc()}")
-    )
+    return one_line(RuntimeError(f"cannot parse {error.node_operator() or 'operator'} {node}: {error.desc()}"))
 
 
 def _configure(module: Any, config: Any, route: Route, settings: Target) -> None:

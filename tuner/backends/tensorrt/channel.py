@@ -47,9 +47,7 @@ def compiler_environment(route: Route) -> Iterator[None]:
     """
     wanted = build_route(route)
     if wanted and not opted_in():
-        raise BuildFailed(
-            f"compiler knobs on TensorRT-RTX are experimental, set {OPT_IN}=1 to use them: {REASON}"
-        )
+        raise BuildFailed(f"compiler knobs on TensorRT-RTX are experimental, set {OPT_IN}=1 to use them: {REASON}")
     before = os.environ.pop(VARIABLE, None)
     try:
         if wanted:

@@ -36,9 +36,7 @@ def _bindings(bindings: Bindings) -> Check:
         return Check(bindings.module, False, detail, install)
     missing = bindings.missing_names(module)
     if missing:
-        return Check(
-            bindings.module, False, f"{module.__version__} lacks {', '.join(missing)}", f"{install} --upgrade"
-        )
+        return Check(bindings.module, False, f"{module.__version__} lacks {', '.join(missing)}", f"{install} --upgrade")
     return Check(bindings.module, True, str(module.__version__))
 
 
@@ -77,6 +75,4 @@ def _version(bindings: Bindings) -> Iterator[Check]:
     if bindings is TENSORRT_RTX and gpu_facts().capability == _HOPPER and parts >= (1, 7):
         packages = (f"tensorrt-rtx-cu13-{part}=={_LAST_RTX_ON_HOPPER}" for part in ("libs", "bindings"))
         fix = f"pip install {' '.join(packages)}"
-        yield Check(
-            "GPU support", False, f"TensorRT-RTX {have} refuses compute capability 9.0; 1.6.1 runs there", fix
-        )
+        yield Check("GPU support", False, f"TensorRT-RTX {have} refuses compute capability 9.0; 1.6.1 runs there", fix)

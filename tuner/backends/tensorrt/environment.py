@@ -95,9 +95,7 @@ def _cuda_attributes(index: int) -> tuple[float, float]:
     try:
         cuda.init()
         device, names = cuda.Device(index), cuda.device_attribute
-        return float(device.get_attribute(names.MULTIPROCESSOR_COUNT)), float(
-            device.get_attribute(names.L2_CACHE_SIZE)
-        )
+        return float(device.get_attribute(names.MULTIPROCESSOR_COUNT)), float(device.get_attribute(names.L2_CACHE_SIZE))
     except cuda.Error:
         return 0.0, 0.0
 

@@ -40,9 +40,7 @@ class TensorRtExecutable(Executable):
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         self._inputs = [name for name in names if engine.get_tensor_mode(name) == module.TensorIOMode.INPUT]
         self._host = {name: self._zeros(name) for name in names}
-        self._device = {
-            name: gpu.driver.mem_alloc(max(1, array.nbytes)) for name, array in self._host.items()
-        }
+        self._device = {name: gpu.driver.mem_alloc(max(1, array.nbytes)) for name, array in self._host.items()}
         for name, memory in self._device.items():
             context.set_tensor_address(name, int(memory))
         self._feed(self._host)
@@ -104,9 +102,7 @@ class TensorRtExecutable(Executable):
     def _zeros(self, name: str) -> Array:
         shape = tuple(self._engine.get_tensor_shape(name))
         if any(size < 0 for size in shape):
-            raise LoadFailed(
-                f"the shape of {name} depends on the data, {shape}, which cannot be measured yet"
-            )
+            raise LoadFailed(f"the shape of {name} depends on the data, {shape}, which cannot be measured yet")
         return np.zeros(shape, self._module.nptype(self._engine.get_tensor_dtype(name)))
 
     def _feed(self, inputs: Mapping[str, Array]) -> None:

@@ -47,9 +47,7 @@ class Gpu:
         """
         cuda = self.runtime
         stream = cuda.cudaStream_t(self.handle)
-        self._done(
-            cuda.cudaStreamBeginCapture(stream, cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal)
-        )
+        self._done(cuda.cudaStreamBeginCapture(stream, cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal))
         try:
             work()
         finally:
@@ -64,9 +62,7 @@ class Gpu:
 
     def _done(self, result: tuple[Any, ...]) -> Any:
         if int(result[0]) != 0:
-            raise LoadFailed(
-                f"the network cannot be captured in a CUDA graph ({result[0]}): runtime.cuda_graph=off"
-            )
+            raise LoadFailed(f"the network cannot be captured in a CUDA graph ({result[0]}): runtime.cuda_graph=off")
         return result[1] if len(result) > 1 else None
 
     def milliseconds(self, work: Callable[[], None], repeats: int) -> float:

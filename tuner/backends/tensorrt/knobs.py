@@ -109,9 +109,7 @@ def parse_listing(text: str) -> Listing:
         name, default = option["option"].lstrip("-"), str(option["default_value"])
         noted = known.get(name, CompilerKnob(name, (default,), default, needs=_guess(name), numerics=True))
         values = _values(option["allowed_values"], default, noted.values)
-        knobs.append(
-            CompilerKnob(name, values, default, noted.help, noted.needs, noted.numerics, noted.unsafe)
-        )
+        knobs.append(CompilerKnob(name, values, default, noted.help, noted.needs, noted.numerics, noted.unsafe))
     return Listing(str(data["tuner_version"]), tuple(knobs))
 
 
@@ -147,9 +145,7 @@ def compiler_space(facts: GraphFacts, listing: Listing, help_prefix: str = "") -
         if reason:
             left_out[each.knob] = reason
         else:
-            knobs.append(
-                Knob(each.knob, each.values, each.default, help_prefix + each.help, "build", each.numerics)
-            )
+            knobs.append(Knob(each.knob, each.values, each.default, help_prefix + each.help, "build", each.numerics))
     return RouteSpace(tuple(knobs), left_out)
 
 
@@ -162,16 +158,12 @@ def _reason(knob: CompilerKnob, facts: GraphFacts) -> str:
         return "it is about quantised networks: the graph holds no QuantizeLinear"
     if knob.needs and not facts.has(*NEEDS[knob.needs]):
         return f"it is about {knob.needs}: the graph holds none of {', '.join(NEEDS[knob.needs])}"
-    if knob.needs == "attention" and not (
-        facts.has("Attention") or facts.follows("Softmax", "MatMul", hops=3)
-    ):
+    if knob.needs == "attention" and not (facts.has("Attention") or facts.follows("Softmax", "MatMul", hops=3)):
         return "it is about attention: no MatMul comes after a Softmax"
     return ""
 
 
 def build_route(route: Route) -> str:
     """The compiler's part of a route as the compiler reads it: ``-kgen:tiling=1 -concat_elim=off``."""
-    parts = (
-        f"-{name.removeprefix(GROUP)}={value}" for name, value in route.items() if name.startswith(GROUP)
-    )
+    parts = (f"-{name.removeprefix(GROUP)}={value}" for name, value in route.items() if name.startswith(GROUP))
     return " ".join(parts)

@@ -18,9 +18,7 @@ def context_with_cache(module: Any, engine: Any, path: Path) -> tuple[Any, Calla
     if not hasattr(module, "IRuntimeCache"):
         return engine.create_execution_context(), _nothing
     config = engine.create_runtime_config()
-    config.dynamic_shapes_kernel_specialization_strategy = (
-        module.DynamicShapesKernelSpecializationStrategy.EAGER
-    )
+    config.dynamic_shapes_kernel_specialization_strategy = module.DynamicShapesKernelSpecializationStrategy.EAGER
     cache = config.create_runtime_cache()
     known = path.exists() and cache.deserialize(path.read_bytes())
     config.set_runtime_cache(cache)

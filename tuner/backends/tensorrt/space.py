@@ -89,13 +89,9 @@ def attention_space(graph: Graph, passes: RouteSpace) -> RouteSpace:
     form = passes.by_name.get("form.attention")
     help_text = "an Attention may be taken apart, or must have a kernel of its own (none has in fp32)"
     if "Attention" in graph.ops:
-        return RouteSpace(
-            (Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("keep",)}),)
-        )
+        return RouteSpace((Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("keep",)}),))
     if form and "raise" in form.values:
-        return RouteSpace(
-            (Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("raise",)}),)
-        )
+        return RouteSpace((Knob(name, values, values[0], help_text, "build", requires={"form.attention": ("raise",)}),))
     return RouteSpace((), {name: "the graph holds no Attention and no pattern of one"})
 
 
