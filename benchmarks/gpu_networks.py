@@ -251,7 +251,7 @@ def _make(
     try:
         with (
             warnings.catch_warnings(),
-            open(os.devnull, "w") as null,
+            Path(os.devnull).open("w") as null,
             redirect_stdout(null),
             redirect_stderr(null),
         ):
@@ -265,7 +265,7 @@ def _make(
                 torch.onnx.export(
                     model, (example,), path, input_names=["input"], output_names=["output"],
                     opset_version=opset, dynamo=opset > 17, external_data=False, verbose=False,
-                )  # fmt: skip
+                )
     except Exception as error:  # whatever an exporter raises: this network is skipped
         raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error
     _strip(path)

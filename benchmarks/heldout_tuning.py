@@ -1,9 +1,9 @@
 """Tunes networks of families that the shipped history does not hold, against random routes.
 
-For each network a pool of 64 random routes is measured one by one, and the leading four are confirmed: the best of them is
-what exhaustive measuring of the pool finds. Random search with k = 8 builds is 8 routes drawn from the pool, of which the
-leading two are confirmed; routecast gets k = 8 builds and confirms its leading two. Each runs once per seed, and all
-follow the same rule: a route that is not surely faster than the default in every rebuild counts as the default.
+For each network a pool of 64 random routes is measured one by one, and the leading four are confirmed: the best of
+them is what exhaustive measuring of the pool finds. Random search with k = 8 builds is 8 routes drawn from the pool, of
+which the leading two are confirmed; routecast gets k = 8 builds and confirms its leading two. Each runs once per seed,
+and all follow the same rule: a route that is not surely faster than the default in every rebuild counts as the default.
 
     python benchmarks/heldout_tuning.py [NETWORK...] [--seeds 5] [--pool 64] [--builds 8]
 """

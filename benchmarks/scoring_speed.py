@@ -49,9 +49,8 @@ def main() -> None:
         lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), arguments.repeats
     )
     for name in ("encode_seconds", "score_seconds", "help_seconds"):
-        print(
-            f"{name:16s} median {statistics.median(rows[name]):.3f}  least {min(rows[name]):.3f}  most {max(rows[name]):.3f}"
-        )
+        seconds = rows[name]
+        print(f"{name:16s} median {statistics.median(seconds):.3f}  least {min(seconds):.3f}  most {max(seconds):.3f}")
     save("scoring_speed", rows)
 
 

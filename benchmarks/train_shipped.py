@@ -1,7 +1,7 @@
 """Trains the shipped cost model from the shipped history and prints its figures on held-out families.
 
-Every figure is out of fold: each family is predicted by the member of the ensemble that was trained without it, and each
-baseline is fitted without it as well.
+Every figure is out of fold: each family is predicted by the member of the ensemble that was trained without it, and
+each baseline is fitted without it as well.
 
     python benchmarks/train_shipped.py [--output FOLDER] [--show]
 """
@@ -22,6 +22,9 @@ from rich.table import Table
 from routecast.costmodel import BUILTIN
 from routecast.datasets.records import builtin_records
 from routecast.training import train
+
+BACKEND = "onnxruntime"
+"""The shipped weights know this backend only."""
 
 COLUMNS = {
     "spearman": "rank correlation",
@@ -44,12 +47,15 @@ def main() -> None:
         show(json.loads((BUILTIN / "evaluation.json").read_text())["figures"])
         return
     torch.set_num_threads(2)
+    records = builtin_records()
+    of_backend = {key for key, found in records.environments.items() if found.backend == BACKEND}
+    records = records.filtered(lambda measurement: measurement.environment in of_backend)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        outcome = train(builtin_records(), builtin=False, track=False, output=arguments.output or scratch)
+        outcome = train(records, builtin=False, track=False, output=arguments.output or scratch)
     figures = {name: dict(values) for name, values in outcome.evaluation.figures.items()}
     show(figures)
-    save("train_shipped", figures, measurements=len(builtin_records()), seconds=round(time.perf_counter() - began))
+    save("train_shipped", figures, measurements=len(records), seconds=round(time.perf_counter() - began))
 
 
 def show(figures: dict[str, dict[str, float]]) -> None:

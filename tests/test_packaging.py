@@ -1,6 +1,8 @@
 """What a wheel holds, and the one direction of imports."""
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -27,3 +29,17 @@ def test_imports_point_one_way(path):
             parts = name.split(".")
             if parts[0] == "routecast" and len(parts) > 1:
                 assert PACKAGES.index(parts[1]) <= rank, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("first", ["routecast.tuner.tuning", "routecast.training.run", "routecast.tuner"])
+def test_the_public_names_are_what_the_readme_says(first):
+    """Whatever was imported before, a function is never hidden by a module of its name."""
+    code = (
+        f"import {first}\n"
+        "from routecast.tuner import tune, collect\n"
+        "from routecast.costmodel import load_cost_model\n"
+        "from routecast.training import train\n"
+        "from routecast.datasets import History\n"
+        "assert all(map(callable, (tune, collect, load_cost_model, train, History)))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Tuning one model: predict, measure the promising routes, confirm, and never return anything slower than the default."""
+"""Tuning one model: predict, measure what promises most, confirm, and never return what is slower than the default."""
 
 from __future__ import annotations
 

@@ -144,10 +144,13 @@ class Backend(ABC):
     Attributes:
         name: as the command line and the history call it.
         preload: modules that a measuring process imports before it forks its children.
+        pins_threads: whether it keeps threads of its own on the cores after the first, so that the caller is timed best
+            on the first.
     """
 
     name: ClassVar[str]
     preload: ClassVar[tuple[str, ...]] = ()
+    pins_threads: ClassVar[bool] = False
 
     @abstractmethod
     def environment(self) -> Environment:

@@ -10,6 +10,8 @@ from routecast.tuner.backends.base import Backend
 # Module and class by name. A backend's module imports what it drives, so only the one asked for is imported.
 _BACKENDS = {
     "onnxruntime": ("routecast.tuner.backends.onnxruntime.backend", "OnnxRuntimeBackend"),
+    "tensorrt": ("routecast.tuner.backends.tensorrt.backend", "TensorRt"),
+    "tensorrt-rtx": ("routecast.tuner.backends.tensorrt.backend", "TensorRtRtx"),
 }
 
 

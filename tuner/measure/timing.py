@@ -72,9 +72,9 @@ def paired_ratio(
 def caller_on_first_core() -> Iterator[None]:
     """Keeps the calling thread, and only it, on the first core that this process may use.
 
-    ONNX Runtime pins its threads to the other cores and leaves the caller where it is. After a pause the kernel may wake
-    the caller on a core where one of those threads spins; the two then take turns, 4 ms each, for seconds. Seen on two
-    cores as a second mode at 2 to 4 times the latency. Threads made inside this context would inherit the pinning.
+    ONNX Runtime pins its threads to the other cores and leaves the caller where it is. After a pause the kernel may
+    wake the caller on a core where one of those threads spins; the two then take turns, 4 ms each, for seconds. Seen
+    on two cores as a second mode at 2 to 4 times the latency. Threads made inside this context inherit the pinning.
     """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})

@@ -22,7 +22,7 @@ from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.worker import Job
 
 EXPLORE = TimingConfig()
-CONFIRM = TimingConfig(min_blocks=16, max_blocks=48, seconds=4.0, half_width=0.0015, lost=float("inf"))
+CONFIRM = TimingConfig(min_blocks=12, max_blocks=36, seconds=2.5, half_width=0.0015, lost=float("inf"))
 
 
 @dataclass(frozen=True)

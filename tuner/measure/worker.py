@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import resource
@@ -188,7 +189,7 @@ def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
     default = backend.load(_shared_build(backend, job, Route(), "default"), Route(), Path(job.model))
     for executable in (candidate, default):
         executable.prepare(inputs)
-    with caller_on_first_core():
+    with caller_on_first_core() if backend.pins_threads else contextlib.nullcontext():
         timing = time_beside(candidate, default, job.timing, job.seed)
     candidate.close()
     default.close()

@@ -14,8 +14,8 @@ from routecast.tuner.search.pool import Scores, grow_pool
 # Before the last round a surprise can still be followed up, so the uncertain counts for more. And one route
 # tells whether a risky setting works: the next round is soon enough for more of them, so risks count for more
 # as well.
-_EXPLORING = Attitude(std_factor=1.5, failure_power=0.5)
-_EXPLOITING = Attitude(std_factor=1.0, failure_power=1.0)
+_EXPLORING = Attitude(std_factor=0.6, failure_power=0.5)
+_EXPLOITING = Attitude(std_factor=0.3, failure_power=1.0)
 _PARENTS = 8
 
 

@@ -16,7 +16,10 @@ _COMBINED_SINGLES = 16
 _GENERATIONS = 3
 # Random routes are a share of the pool; half change few knobs, half change many.
 _RANDOM_SHARE = 0.4
-_SPREADS = ((1, 3), (2, 8))
+_SPREADS = ((1, 3), (2, 6))
+# Histories hold routes of up to this many settings. Beyond them a cost model extrapolates, and a search that may go
+# there finds the errors of the model instead of fast routes.
+_MOST_SETTINGS = 6
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class _Pool:
 
     def add(self, routes: Iterable[Route]) -> None:
         """Scores the routes that are new."""
-        new = [route for route in dict.fromkeys(routes) if route not in self._known]
+        new = [route for route in dict.fromkeys(routes) if route not in self._known and len(route) <= _MOST_SETTINGS]
         self._known.update(new)
         self.scores = self.scores.joined(Scores.of(self._view, new))
 

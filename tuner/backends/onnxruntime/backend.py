@@ -27,6 +27,7 @@ class OnnxRuntimeBackend(Backend):
 
     name: ClassVar[str] = "onnxruntime"
     preload: ClassVar[tuple[str, ...]] = ("numpy", "onnx", "onnxruntime")
+    pins_threads: ClassVar[bool] = True
 
     def __init__(self, machine: Machine | None = None) -> None:
         """Takes the machine to plan for, this one by default."""
