@@ -1,6 +1,6 @@
 """How long scoring takes once a graph is encoded, and how long the command line takes to answer ``--help``.
 
-python benchmarks/scoring_speed.py [--routes 10000] [--nodes 500] [--repeats 5]
+python benchmarks/scoring_speed.py [--routes 10000] [--network conformer_w96_b2_t64] [--repeats 5]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from common import save
 
 from routecast.costmodel import load_cost_model
-from routecast.datasets.model import Model, open_model
-from routecast.datasets.zoo import networks
+from routecast.datasets.model import open_model
+from routecast.datasets.zoo import network
 from routecast.tuner.backends.registry import get_backend
 
 
@@ -27,12 +27,13 @@ def main() -> None:
     """Times and writes ``results/scoring_speed.json``."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--routes", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--network", default="conformer_w96_b2_t64", help="a network of the zoo with over 500 operators")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     backend, cost_model = get_backend("onnxruntime"), load_cost_model()
     with tempfile.TemporaryDirectory() as scratch:
-        model = nearest_in_size(arguments.nodes, Path(scratch))
+        item = network(arguments.network)
+        model = open_model(item.make(Path(scratch)), item.shapes, name=item.name)
     space = backend.space(model)
     routes = space.sample(arguments.routes, np.random.default_rng(0))
     environment = backend.environment()
@@ -62,12 +63,6 @@ def timed(action: Callable[[], object], repeats: int) -> list[float]:
         action()
         found.append(round(time.perf_counter() - began, 4))
     return found
-
-
-def nearest_in_size(nodes: int, folder: Path) -> Model:
-    """The zoo's network whose number of operators is nearest to ``nodes``."""
-    models = [open_model(item.make(folder / item.name), item.shapes, name=item.name) for item in networks()]
-    return min(models, key=lambda model: abs(len(model.graph.nodes) - nodes))
 
 
 if __name__ == "__main__":
