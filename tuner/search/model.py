@@ -11,10 +11,8 @@ from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
 
-# Before the last round a surprise can still be followed up, so the uncertain counts for more. And one route
-# tells whether a risky setting works: the next round is soon enough for more of them, so risks count for more
-# as well.
-_EXPLORING = Attitude(std_factor=0.6, failure_power=0.5)
+# Before the last round a surprise can still be followed up, so the uncertain counts for more.
+_EXPLORING = Attitude(std_factor=1.0, failure_power=1.0)
 _EXPLOITING = Attitude(std_factor=0.3, failure_power=1.0)
 _PARENTS = 8
 
@@ -86,10 +84,28 @@ class ModelSearch(Strategy):
             candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
         else:
             candidates = Scores.of(view, [route for route in self.candidates if self._is_new(route)])
+        first = [] if self._told else self._arithmetics(candidates)[: count - 1]
         last = self._builds is not None and self._asked + count >= self._builds
         attitude = _EXPLOITING if last else _EXPLORING
         alone = Scores.of(view, self.space.single_changes())
-        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
+        batch = choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
+        return list(dict.fromkeys([*first, *batch]))
+
+    def _arithmetics(self, candidates: Scores) -> list[Route]:
+        """The most promising route of each other arithmetic, such as a quantisation: each is measured once, first.
+
+        Arithmetic is the greatest lever, and a kind of network that the history does not hold may answer to it like no
+        other: a cost model that is wrong there would never find out.
+        """
+        values = [
+            (knob.name, value)
+            for knob in self.space.knobs
+            if knob.changes_numerics and knob.stage == "build" and not knob.requires
+            for value in knob.alternatives
+        ]
+        promising = candidates.leading(len(candidates.routes))
+        found = (next((route for route in promising if route.get(name) == value), None) for name, value in values)
+        return [route for route in found if route is not None]
 
     def _scan(self) -> Iterator[Route]:
         """Single changes of the best route measured and of the default route, the most promising first."""
