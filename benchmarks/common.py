@@ -31,3 +31,9 @@ def save(name: str, rows: Any, **settings: Any) -> Path:
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"written: {path}")
     return path
+
+
+def load(name: str) -> list[dict[str, Any]]:
+    """The rows of an earlier run, none without one."""
+    path = RESULTS / f"{name}.json"
+    return list(json.loads(path.read_text())["rows"]) if path.exists() else []

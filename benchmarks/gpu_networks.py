@@ -263,8 +263,15 @@ def _make(
             model.eval()
             with torch.no_grad():
                 torch.onnx.export(
-                    model, (example,), path, input_names=["input"], output_names=["output"],
-                    opset_version=opset, dynamo=opset > 17, external_data=False, verbose=False,
+                    model,
+                    (example,),
+                    path,
+                    input_names=["input"],
+                    output_names=["output"],
+                    opset_version=opset,
+                    dynamo=opset > 17,
+                    external_data=False,
+                    verbose=False,
                 )
     except Exception as error:  # whatever an exporter raises: this network is skipped
         raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import save
+from common import load, save
 from rich.console import Console
 from rich.table import Table
 
@@ -42,9 +42,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pool", type=int, default=64)
     parser.add_argument("--builds", type=int, default=8)
+    parser.add_argument("--add", action="store_true", help="keep the networks that the result file holds already")
     arguments = parser.parse_args()
     chosen = [network(name) for name in arguments.networks] or one_of_each_family()
-    rows = []
+    names = {item.name for item in chosen}
+    rows = [row for row in load("heldout_tuning") if row["network"] not in names] if arguments.add else []
     for item in chosen:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(compare(item, arguments.seeds, arguments.pool, arguments.builds, Path(folder)))
