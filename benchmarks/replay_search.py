@@ -1,8 +1,8 @@
 """Replays searches on the shipped history: which of the recorded routes would each strategy have built?
 
-Every model of the history is a table of recorded routes. A strategy may build k of them, in two rounds; its regret is the
-least latency it found over the least in the table, the default route included. The cost model is the member of the shipped
-ensemble that was trained without the model's family. Takes seconds and measures nothing.
+Every model of the history is a table of recorded routes. A strategy may build k of them, in two rounds; its regret is
+the least latency it found over the least in the table, the default route included. The cost model is the member of the
+shipped ensemble that was trained without the model's family. Takes seconds and measures nothing.
 
     python benchmarks/replay_search.py [--builds 8] [--seeds 5]
 """

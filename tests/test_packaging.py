@@ -13,10 +13,11 @@ PACKAGES = ("datasets", "costmodel", "training", "tuner")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def test_every_package_folder_is_packaged():
-    folders = {path.parent.relative_to(ROOT) for path in SOURCES}
+def test_every_folder_is_packaged():
+    folders = {path for package in PACKAGES for path in (ROOT / package, *(ROOT / package).rglob("*")) if path.is_dir()}
+    expected = {"routecast." + ".".join(path.relative_to(ROOT).parts) for path in folders if path.name != "__pycache__"}
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    assert sorted(named) == sorted("routecast." + ".".join(folder.parts) for folder in folders)
+    assert sorted(named) == sorted(expected)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -75,10 +75,10 @@ def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
     """
     rng = np.random.default_rng(seed)
     singles = space.single_changes()
-    rng.shuffle(singles)  # type: ignore[arg-type]
+    rng.shuffle(singles)
     singles = singles[: round(SINGLE_CHANGES * count)]
     routes = singles + space.sample(count - len(singles), rng, exclude=singles)
-    rng.shuffle(routes)  # type: ignore[arg-type]
+    rng.shuffle(routes)
     return routes
 
 

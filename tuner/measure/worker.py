@@ -82,7 +82,7 @@ def run_job(path: Path) -> None:
     job = Job.load(path)
     work = {"reference": _reference, "measure": _measure}[job.kind]
     try:
-        result = work(job, lambda stage: Path(job.folder, "stage").write_text(stage) and None)
+        result = work(job, lambda stage: _write_stage(job, stage))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -91,6 +91,11 @@ def run_job(path: Path) -> None:
     partial = Path(job.folder, "result.partial")
     partial.write_text(json.dumps(result))
     partial.rename(Path(job.folder, "result.json"))
+
+
+def _write_stage(job: Job, stage: str) -> None:
+    """Leaves word of what is being done, for when this process does not live to tell."""
+    Path(job.folder, "stage").write_text(stage)
 
 
 def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
