@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from routecast.datasets.errors import RoutecastError
 from routecast.tuner import doctor
 from routecast.tuner.backends.base import Check
+from routecast.tuner.backends.registry import backend_names
 from routecast.tuner.cli import app
 
 
@@ -88,7 +89,8 @@ def test_json_has_every_section(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["doctor", "--json", "--history", str(tmp_path / "h.db")])
     assert shown.exit_code == 0
     titles = [section["title"] for section in json.loads(shown.stdout)]
-    assert titles == ["machine", "packages", "extras", "backend onnxruntime", "learning"]
+    backends = [f"backend {name}" for name in backend_names()]
+    assert titles == ["machine", "packages", "extras", *backends, "learning"]
 
 
 def test_a_backend_that_cannot_be_imported_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
