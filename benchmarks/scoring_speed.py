@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--routes", type=int, default=10_000)
     parser.add_argument(
-        "--network", default="conformer_w96_b2_t64", help="a network of the zoo with over 500 operators"
+        "--network", default="conformer_w96_b2_t64", help="a network of the zoo with about 500 operators"
     )
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
