@@ -3,8 +3,8 @@
 Run as ``python -m routecast.tuner.measure.zygote MODULE...``: it imports the modules, then reads JSON lines
 ``{"id": 1, "job": "/path/job.json"}`` from its standard input and answers on its standard output with
 ``{"id": 1, "pid": 123}`` when a child has been forked and ``{"id": 1, "exit": 0}`` when it has ended (minus the
-signal's number when one ended it). A fork is some ten times cheaper than a new interpreter with its imports, and as
-isolated. Children die with the zygote, and the zygote with its parent.
+signal's number when one ended it). A fork spares each child a new interpreter with
+its imports, and is as isolated. Children die with the zygote, and the zygote with its parent.
 """
 
 from __future__ import annotations
