@@ -278,25 +278,7 @@ def _make(
                 )
     except Exception as error:  # whatever an exporter raises: this network is skipped
         raise RoutecastError(f"{name} cannot be exported: {type(error).__name__}: {str(error)[:200]}") from error
-    _strip(path)
+    from routecast.datasets.zoo.torch_modules.export import strip_notes  # torch only where a network is exported
+
+    strip_notes(path)
     return path
-
-
-def _strip(path: Path) -> None:
-    """Drops the exporters' notes on source lines."""
-    import onnx
-
-    model = onnx.load(path)
-    graph = model.graph
-    for item in (
-        model,
-        graph,
-        *graph.node,
-        *graph.input,
-        *graph.output,
-        *graph.value_info,
-        *graph.initializer,
-    ):
-        item.doc_string = ""
-        del item.metadata_props[:]
-    onnx.save(model, path)

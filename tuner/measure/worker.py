@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from routecast.datasets.errors import RoutecastError, UsageError
@@ -198,7 +199,7 @@ def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
         timing = time_beside(candidate, default, job.timing, job.seed)
     candidate.close()
     default.close()
-    return {**asdict(timing), "latency_ms": _median(timing.blocks_ms), "default_ms": _median(timing.default_blocks_ms)}
+    return {**asdict(timing), "latency_ms": median(timing.blocks_ms), "default_ms": median(timing.default_blocks_ms)}
 
 
 def _profiled(backend: Backend, artifact: Artifact, route: Route, job: Job) -> list[dict[str, Any]]:
@@ -206,9 +207,3 @@ def _profiled(backend: Backend, artifact: Artifact, route: Route, job: Job) -> l
     with backend.load(artifact, route, Path(job.model), profiling=True) as executable:
         executable.prepare(load_arrays(Path(job.inputs[0])))
         return [asdict(layer) for layer in executable.profile(PROFILE_REPEATS, nodes)]
-
-
-def _median(values: tuple[float, ...]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

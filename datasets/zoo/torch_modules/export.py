@@ -32,7 +32,7 @@ def export(spec: Spec, folder: Path) -> Path:
         arguments = tuple(_draw(each) for each in spec.inputs.values())
         settle(model, arguments)
         _write(model, arguments, spec, path)
-    _strip(path)
+    strip_notes(path)
     return path
 
 
@@ -88,7 +88,7 @@ def _write(model: nn.Module, arguments: tuple[Tensor, ...], spec: Spec, path: Pa
         )
 
 
-def _strip(path: Path) -> None:
+def strip_notes(path: Path) -> None:
     """Drops the exporters' notes on source lines: they name folders, so files would differ by machine."""
     model = onnx.load(path)
     graph = model.graph
