@@ -293,6 +293,7 @@ class _Tune:
         winners = [item for item in confirmed if item.wins(margin)]
         winner = min(winners, key=lambda item: item.ratio, default=Confirmation(Route(), ()))
         default_ms = control.default_ms or math.nan
+        artifact = self._keep(bench, winner)  # may measure once more, which belongs to the result
         result = TuneResult(
             model_name=self.model.name,
             model_path=self.model.path,
@@ -313,7 +314,7 @@ class _Tune:
             cost_model=self.cost_model,
             strategy=self.config.strategy,
             output=self.state.output,
-            artifact=self._keep(bench, winner),
+            artifact=artifact,
             settings=self.state.settings,
             seconds=time.monotonic() - self.began,
             builds=len(self._explored()),
@@ -330,8 +331,14 @@ class _Tune:
     def _keep(self, bench: Workbench, winner: Confirmation) -> Path | None:
         """Puts the winner's own build, not another build of its route, in the output folder."""
         (self.state.output / "route.txt").write_text(f"{winner.route}\n")
-        built = [bench.artifacts[item.identity] for item in winner.measurements if item.identity in bench.artifacts]
-        if not built:  # the default route, or confirmed before an interruption
-            bench_route = bench.measure(winner.route, Purpose.CONFIRM)
-            built = [bench.artifacts[bench_route.identity]]
+        built = self._built(bench, winner.route)
+        if not built:  # measured before an interruption, whose builds are gone
+            known = sum(item.route == winner.route and item.purpose is Purpose.CONFIRM for item in self.measurements)
+            self._once(bench, winner.route, Purpose.CONFIRM, known)
+            built = self._built(bench, winner.route)
         return self.backend.export(built[-1], winner.route, self.state.output)
+
+    def _built(self, bench: Workbench, route: Route) -> list[Path]:
+        """Builds of a route that are at hand, confirmations last."""
+        mine = [item for item in self.measurements if item.route == route]
+        return [bench.artifacts[item.identity] for item in mine if item.identity in bench.artifacts]
