@@ -79,6 +79,8 @@ class Measurement:
         engine_bytes: size of the artifact.
         engine_hash: SHA-256 of the artifact, hexadecimal.
         peak_bytes: peak resident memory of the measuring process.
+        device_state: the device while it was timed, by name with the unit in it (``sm_clock_mhz``, ``temperature_c``,
+            ``throttle_reasons``); empty when the backend does not tell.
         local_profile: time per layer; empty when not profiled.
         message: what went wrong, one line, empty when nothing did.
         created: ISO 8601 time in UTC.
@@ -106,6 +108,7 @@ class Measurement:
     engine_bytes: int | None = None
     engine_hash: str = ""
     peak_bytes: int | None = None
+    device_state: Mapping[str, float] = field(default_factory=dict)
     local_profile: tuple[LocalTime, ...] = ()
     message: str = ""
     created: str = field(default_factory=_now)

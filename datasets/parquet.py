@@ -28,6 +28,7 @@ UNIQUE_TEXTS = ("identity", "created", "engine_hash")
 NUMBERS = ("latency_ms", "default_ms", "ratio", "ratio_low", "ratio_high", "build_seconds", "load_seconds")
 INTEGERS = ("engine_bytes", "peak_bytes")
 BLOCKS = ("blocks_ms", "default_blocks_ms")
+MAPS = ("accuracy", "device_state")
 LAYERS = ("name", "op", "ms", "node")
 
 Parts = tuple[list[Measurement], dict[str, Graph], dict[str, Environment]]
@@ -99,7 +100,7 @@ def _schema() -> pa.Schema:
     fields += [(name, pa.float64()) for name in NUMBERS]
     fields += [(name, pa.int64()) for name in INTEGERS]
     fields += [(name, pa.list_(pa.float32())) for name in BLOCKS]
-    fields += [("accuracy", pa.map_(text, pa.float64()))]
+    fields += [(name, pa.map_(text, pa.float64())) for name in MAPS]
     kinds = {"name": text, "op": text, "ms": pa.float32(), "node": pa.int32()}
     fields += [(f"layer_{name}", pa.list_(kinds[name])) for name in LAYERS]
     return pa.schema(fields)
@@ -108,14 +109,15 @@ def _schema() -> pa.Schema:
 def _row(measurement: Measurement) -> dict[str, Any]:
     row = measurement.to_json()
     layers = row.pop("local_profile")
-    row["accuracy"] = list(row["accuracy"].items())
-    return {**row, **{f"layer_{name}": [layer[name] for layer in layers] for name in LAYERS}}
+    maps = {name: list(row[name].items()) for name in MAPS}
+    return {**row, **maps, **{f"layer_{name}": [layer[name] for layer in layers] for name in LAYERS}}
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:
     columns = [row.pop(f"layer_{name}") for name in LAYERS]
     layers = [dict(zip(LAYERS, values, strict=True)) for values in zip(*columns, strict=True)]
-    return Measurement.from_json({**row, "accuracy": dict(row["accuracy"]), "local_profile": layers})
+    maps = {name: dict(row.get(name) or ()) for name in MAPS}  # a file of an earlier version may lack one
+    return Measurement.from_json({**row, **maps, "local_profile": layers})
 
 
 def _keyed(key: str, contents: Mapping[str, Any]) -> pa.Table:
