@@ -146,11 +146,14 @@ class Backend(ABC):
         preload: modules that a measuring process imports before it forks its children.
         pins_threads: whether it keeps threads of its own on the cores after the first, so that the caller is timed best
             on the first.
+        compiles_at_load: groups of build knobs that act again when an artifact is loaded, so that equal artifacts may
+            still run at different speeds.
     """
 
     name: ClassVar[str]
     preload: ClassVar[tuple[str, ...]] = ()
     pins_threads: ClassVar[bool] = False
+    compiles_at_load: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def environment(self) -> Environment:
@@ -190,6 +193,10 @@ class Backend(ABC):
     @abstractmethod
     def export(self, artifact: Path, route: Route, folder: Path) -> Path:
         """Puts a built route into ``folder`` with all that deploying it needs, and returns the file to load."""
+
+    def device_state(self) -> dict[str, float]:
+        """The device right now, see ``Measurement.device_state``; empty when the backend cannot tell."""
+        return {}
 
     @abstractmethod
     def checks(self) -> list[Check]:

@@ -83,6 +83,7 @@ class Workbench:
         )
         self._references = tuple(path.with_name(path.name.replace("inputs", "reference")) for path in self._inputs)
         self._runner = Runner(backend.preload, config.limits)
+        self._timed: dict[tuple[str, Route], Measurement] = {}
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -110,6 +111,9 @@ class Workbench:
     def measure(self, route: Route, purpose: Purpose = Purpose.EXPLORE) -> Measurement:
         """Measures one route in a child of its own; whatever the route does is a measurement.
 
+        A route to explore whose build is byte for byte that of one timed here before, under the same settings at
+        load, is not timed again: it takes over what the other one's timing and checking found, and its message says so.
+
         Raises:
             RoutecastError: the disk is full or the measuring process itself is gone.
         """
@@ -118,8 +122,11 @@ class Workbench:
         if "fatal" in result:
             raise RoutecastError(result["fatal"])
         artifact = result.pop("artifact", None)
-        profile = tuple(LocalTime(**layer) for layer in result.pop("local_profile", ()))
-        values: dict[str, Any] = {**result, "status": Status(result["status"])}
+        if result.pop("twin", False):
+            values = {**result, **_of_twin(self._timed[result["engine_hash"], self._load_settings(route)])}
+        else:
+            profile = tuple(LocalTime(**layer) for layer in result.pop("local_profile", ()))
+            values = {**result, "status": Status(result["status"]), "local_profile": profile}
         measurement = Measurement(
             fingerprint=self.model.graph.fingerprint,
             route=route,
@@ -128,9 +135,10 @@ class Workbench:
             family=self.model.family,
             purpose=purpose,
             run=self._run,
-            local_profile=profile,
             **values,
         )
+        if measurement.ratio is not None:
+            self._timed.setdefault((measurement.engine_hash, self._load_settings(route)), measurement)
         if artifact is not None:
             self.artifacts[measurement.identity] = Path(artifact)
         if purpose is not Purpose.CONFIRM:
@@ -152,6 +160,7 @@ class Workbench:
             references=tuple(map(str, self._references)),
             artifacts=str(self._folder / "artifacts"),
             build_key=self._build_key(route),
+            timed_hashes=self._timed_hashes(route) if purpose is Purpose.EXPLORE else (),
             node_names=tuple(node.name for node in self.model.graph.nodes),
             route=str(route),
             purpose=purpose.value,
@@ -164,3 +173,23 @@ class Workbench:
         """Names the part of a route that changes what is built."""
         parts = {name: value for name, value in route.items() if self.space.by_name[name].stage == "build"}
         return hashlib.sha256(str(Route(parts)).encode()).hexdigest()[:16] if parts else "default"
+
+    def _load_settings(self, route: Route) -> Route:
+        """The part of a route that acts when its build is loaded."""
+        again = self.backend.compiles_at_load
+        knobs = [self.space.by_name[name] for name in route]
+        return Route({knob.name: route[knob.name] for knob in knobs if knob.stage == "load" or knob.group in again})
+
+    def _timed_hashes(self, route: Route) -> tuple[str, ...]:
+        settings = self._load_settings(route)
+        return tuple(artifact for artifact, other in self._timed if other == settings)
+
+
+def _of_twin(first: Measurement) -> dict[str, Any]:
+    """What a measurement takes over from that of the same engine."""
+    taken = (
+        "status", "latency_ms", "default_ms", "ratio", "ratio_low", "ratio_high", "blocks_ms", "default_blocks_ms",
+        "accuracy", "device_state", "local_profile",
+    )  # fmt: skip
+    message = f"engine identical to that of {first.route.label()}; timing taken from it"
+    return {**{name: getattr(first, name) for name in taken}, "message": message}

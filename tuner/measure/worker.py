@@ -38,6 +38,8 @@ class Job:
         inputs, references: input sets and the outputs expected, ``.npz`` files, in pairs.
         artifacts: folder of finished builds, shared by all children of a workbench.
         build_key: names the route's build in ``artifacts``; routes that differ only at load share it.
+        timed_hashes: hashes of artifacts that were timed before, under the same settings at load; a build that is equal
+            to one of them is not loaded and timed again.
         node_names: names of the graph's operators by index.
         route: text form of the route.
         purpose: why it is measured; a confirmation is built again.
@@ -54,6 +56,7 @@ class Job:
     references: tuple[str, ...]
     artifacts: str = ""
     build_key: str = ""
+    timed_hashes: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
     route: str = ""
     purpose: str = Purpose.EXPLORE.value
@@ -73,7 +76,7 @@ class Job:
         data = json.loads(path.read_text())
         data["timing"] = TimingConfig(**data["timing"])
         data["limit"] = AccuracyLimit(**data["limit"])
-        for name in ("inputs", "references", "node_names"):
+        for name in ("inputs", "references", "timed_hashes", "node_names"):
             data[name] = tuple(data[name])
         return cls(**data)
 
@@ -130,6 +133,8 @@ def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
             "engine_bytes": artifact.bytes,
             "engine_hash": artifact.hash,
         }
+        if artifact.hash in job.timed_hashes:
+            return {**result, "twin": True}
         stage("loading")
         began = time.perf_counter()
         candidate = backend.load(artifact, route, Path(job.model))
@@ -197,9 +202,15 @@ def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
         executable.prepare(inputs)
     with caller_on_first_core() if backend.pins_threads else contextlib.nullcontext():
         timing = time_beside(candidate, default, job.timing, job.seed)
+    state = backend.device_state()
     candidate.close()
     default.close()
-    return {**asdict(timing), "latency_ms": median(timing.blocks_ms), "default_ms": median(timing.default_blocks_ms)}
+    return {
+        **asdict(timing),
+        "latency_ms": median(timing.blocks_ms),
+        "default_ms": median(timing.default_blocks_ms),
+        "device_state": state,
+    }
 
 
 def _profiled(backend: Backend, artifact: Artifact, route: Route, job: Job) -> list[dict[str, Any]]:

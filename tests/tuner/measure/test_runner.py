@@ -95,6 +95,36 @@ def test_a_hanging_route_is_killed(bench):
     assert time.monotonic() - began < 6
 
 
+def test_a_build_equal_to_one_timed_before_takes_over_its_timing(bench):
+    control = bench.measure(Route(), Purpose.CONTROL)
+    slim, both = (
+        bench.measure(Route.parse(f"{passes}pass.onnxscript=rewrite")) for passes in ("", "pass.onnxslim=on ")
+    )
+    assert both.engine_hash == slim.engine_hash != control.engine_hash  # a pass without work left writes the same file
+    assert both.message == "engine identical to that of pass.onnxscript=rewrite; timing taken from it"
+    for name in ("status", "ratio", "blocks_ms", "default_blocks_ms", "accuracy", "local_profile", "device_state"):
+        assert getattr(both, name) == getattr(slim, name)
+    assert both.identity != slim.identity
+    assert bench.artifacts[both.identity].exists()
+    assert bench.measure(both.route, Purpose.CONFIRM).message == ""
+    again = bench.measure(Route(), Purpose.CONTROL)
+    assert (again.message, again.engine_hash) == ("", control.engine_hash)
+    assert again.blocks_ms != control.blocks_ms
+
+
+def test_an_equal_build_under_other_settings_at_load_is_timed(bench):
+    bench.measure(Route(), Purpose.CONTROL)
+    other = bench.measure(Route({"session.memory_pattern": "off"}))
+    assert other.message == ""
+    assert bench.measure(other.route).message == f"engine identical to that of {other.route}; timing taken from it"
+    bad = bench.measure(Route({"fault.kind": "wrong"}))  # the same file, spoilt while it is loaded
+    assert bad.status is Status.INACCURATE
+
+
+def test_onnx_runtime_tells_no_device_state(bench):
+    assert bench.measure(Route(), Purpose.CONTROL).device_state == {}
+
+
 def test_confirmations_are_built_again(bench):
     route = Route({"pass.onnxslim": "on"})
     first = bench.measure(route, Purpose.CONFIRM)

@@ -26,7 +26,7 @@ from routecast.tuner.backends.tensorrt.api import TENSORRT, TENSORRT_RTX, Bindin
 from routecast.tuner.backends.tensorrt.builder import Target, build_engine, make_logger
 from routecast.tuner.backends.tensorrt.channel import OPT_IN, REASON, compiler_environment, opted_in
 from routecast.tuner.backends.tensorrt.checks import tensorrt_checks
-from routecast.tuner.backends.tensorrt.environment import gpu_environment, gpu_facts
+from routecast.tuner.backends.tensorrt.environment import device_state, gpu_environment, gpu_facts
 from routecast.tuner.backends.tensorrt.executable import TensorRtExecutable
 from routecast.tuner.backends.tensorrt.export import export
 from routecast.tuner.backends.tensorrt.gpu import this_gpu
@@ -80,6 +80,10 @@ class TensorRtFamily(Backend):
     def environment(self) -> Environment:
         """This GPU, and the versions of what changes a build."""
         return gpu_environment(self.name, self.bindings.installed(), self._tuner_version())
+
+    def device_state(self) -> dict[str, float]:
+        """Clocks, temperature, power and throttle reasons by NVML."""
+        return device_state()
 
     def space(self, model: Model, *, allow_numerics: bool = True) -> RouteSpace:
         """Precision, graph form, builder, runtime and compiler knobs that can matter to the model."""
@@ -211,6 +215,7 @@ class TensorRtRtx(TensorRtFamily):
         "numpy", "onnx", "tensorrt_rtx_bindings", "routecast.tuner.backends.tensorrt.backend",
     )  # fmt: skip
     bindings: ClassVar[Bindings] = TENSORRT_RTX
+    compiles_at_load: ClassVar[frozenset[str]] = frozenset({"compiler"})
 
     def __init__(self, compute_capability: str = "") -> None:
         """Takes what to build for, such as ``SM89``; by default an engine that any supported GPU can load."""

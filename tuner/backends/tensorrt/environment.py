@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ def gpu_facts(index: int = 0) -> GpuFacts:
         return GpuFacts()
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = _handle(pynvml, index)
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
         name, uuid, driver = (
             _text(value)
@@ -59,6 +60,52 @@ def gpu_facts(index: int = 0) -> GpuFacts:
         return GpuFacts(name, driver, uuid, (major, minor), _numbers(pynvml, handle, (major, minor), index))
     except pynvml.NVMLError:
         return GpuFacts()
+
+
+def device_state(index: int = 0) -> dict[str, float]:
+    """Clocks, temperature, power and throttle reasons of a GPU right now, as far as NVML tells them.
+
+    ``throttle_reasons`` is NVML's bit mask (``nvmlClocksEventReasons``), 0 when nothing holds the clocks back.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return {}
+    try:
+        pynvml.nvmlInit()
+        return read_state(pynvml, _handle(pynvml, index))
+    except pynvml.NVMLError:
+        return {}
+
+
+def read_state(nvml: Any, handle: Any) -> dict[str, float]:
+    """What ``device_state`` returns, of one NVML device; what the device does not support is left out."""
+    asked = {
+        "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM", 1.0),
+        "memory_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM", 1.0),
+        "temperature_c": ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU", 1.0),
+        "power_w": ("nvmlDeviceGetPowerUsage", "", 1e-3),
+        "throttle_reasons": ("nvmlDeviceGetCurrentClocksThrottleReasons", "", 1.0),
+    }
+    state = {}
+    for name, (function, kind, scale) in asked.items():
+        with contextlib.suppress(AttributeError, nvml.NVMLError):
+            state[name] = getattr(nvml, function)(handle, *([getattr(nvml, kind)] if kind else [])) * scale
+    return state
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    """NVML's device for CUDA's ``index``: NVML counts every GPU, CUDA those of CUDA_VISIBLE_DEVICES in its own order."""
+    try:
+        import pycuda.driver as cuda
+    except ImportError:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    try:
+        cuda.init()
+        bus = cuda.Device(index).pci_bus_id()
+    except cuda.Error:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    return nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
 
 
 def _numbers(nvml: Any, handle: Any, capability: tuple[int, int], index: int) -> dict[str, float]:
