@@ -83,3 +83,8 @@ class CostModel(ABC):
     @abstractmethod
     def view(self, graph: Graph, environment: Environment) -> ModelView:
         """Encodes a graph for a device."""
+
+    def refusal(self, environment: Environment) -> str | None:
+        """Why this environment rules the cost model out, one line; None when it does not."""
+        del environment
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,14 @@ class Ensemble(CostModel):
             familiarity=self.familiarity,
             warnings=self.familiarity.warnings(graph, environment),
         )
+
+    def refusal(self, environment: Environment) -> str | None:
+        """Why this environment rules the cost model out: a version of its back-end that was never measured."""
+        return self.familiarity.refusal(environment)
+
+    def of_any_version(self) -> Ensemble:
+        """The same cost model, which refuses no version of a back-end."""
+        return replace(self, familiarity=self.familiarity.of_any_version())
 
     def save(self, folder: str | Path) -> None:
         """Writes ``weights.safetensors`` and ``model.json`` into a folder."""

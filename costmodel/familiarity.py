@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from routecast.costmodel.features import Token, roofline_ms
@@ -29,6 +29,7 @@ class Familiarity:
         measurements, models: how many.
         spread: standard deviation of the measured log ratios, the prior of a setting nobody has measured.
         calibrated: whether the intervals rest on families that were held out.
+        versions: major and minor versions, as ``1.20``, by back-end; cost models of before this was kept have none.
     """
 
     ops: frozenset[str]
@@ -40,6 +41,7 @@ class Familiarity:
     models: int
     spread: float
     calibrated: bool
+    versions: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def knows(self, token: Token) -> bool:
         """Whether the history held this setting."""
@@ -58,6 +60,8 @@ class Familiarity:
         elif not self._knows_device(environment):
             device = environment.device
             found.append(f"neither {device} nor a device like it was ever measured with {environment.backend}")
+        if refusal := self.refusal(environment):
+            found.append(refusal)
         unknown = sorted(graph.ops - self.ops)
         times = roofline_ms(graph, environment)
         share = sum(time for time, node in zip(times, graph.nodes, strict=True) if node.op in unknown) / times.sum()
@@ -65,6 +69,22 @@ class Familiarity:
             listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
             found.append(f"operators never measured: {listed} (about {share:.0%} of the model's time)")
         return tuple(found)
+
+    def refusal(self, environment: Environment) -> str | None:
+        """Why this back-end's version rules the cost model out, None when it does not.
+
+        A new major or minor version of a compiler chooses other kernels and fusions. A version is only compared where
+        both sides are known; see ``of_any_version`` for going on nevertheless.
+        """
+        seen = self.versions.get(environment.backend, ())
+        version = environment.minor_version
+        if not seen or not version or version in seen:
+            return None
+        return f"{environment.backend} {version} was never measured (only {', '.join(seen)})"
+
+    def of_any_version(self) -> Familiarity:
+        """The same, with versions of back-ends forgotten: no version is refused."""
+        return replace(self, versions={})
 
     def _knows_device(self, environment: Environment) -> bool:
         """Whether this device was measured with this back-end, or one as powerful within a factor of 2."""
@@ -86,11 +106,20 @@ class Familiarity:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Familiarity:
         """Reads what ``to_json`` wrote."""
-        values: dict[str, Any] = {item.name: data[item.name] for item in fields(cls)}
+        values: dict[str, Any] = {item.name: data[item.name] for item in fields(cls) if item.name != "versions"}
         values.update({name: frozenset(item) for name, item in values.items() if isinstance(item, list)})
-        return cls(**values)
+        return cls(**values, versions=data.get("versions", {}))
 
 
 def powers(environment: Environment) -> dict[str, float]:
     """The numbers of an environment that say how powerful the device is, where they are known."""
     return {name: environment.numbers[name] for name in _POWER if environment.numbers.get(name, 0.0) > 0}
+
+
+def seen_versions(environments: Iterable[Environment]) -> dict[str, list[str]]:
+    """Of each back-end, the major and minor versions that occur."""
+    seen: dict[str, set[str]] = {}
+    for environment in environments:
+        if environment.minor_version:
+            seen.setdefault(environment.backend, set()).add(environment.minor_version)
+    return {backend: sorted(found) for backend, found in sorted(seen.items())}

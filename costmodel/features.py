@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -84,10 +84,10 @@ def roofline_ms(graph: Graph, environment: Environment) -> npt.NDArray[np.float6
 
 
 def graph_features(graph: Graph, environment: Environment) -> GraphFeatures:
-    """Encodes a graph; only the roofline depends on the environment."""
+    """Encodes a graph; only the roofline, and its sum in the summary, depend on the environment."""
     edges = np.array(graph.edges(), np.int64).reshape(-1, 2).T
     consumers = np.bincount(edges[0], minlength=len(graph.nodes))
-    flops, size = graph.flops + 1.0, sum(node.bytes for node in graph.nodes) + 1.0
+    flops, size = _totals(graph)
     numbers = np.array(
         [
             [
@@ -102,14 +102,31 @@ def graph_features(graph: Graph, environment: Environment) -> GraphFeatures:
         ],
         np.float32,
     )
-    times = roofline_ms(graph, environment)
     return GraphFeatures(
         texts=np.stack([_node_texts(graph, node) for node in graph.nodes]),
         numbers=numbers.reshape(-1, NODE_NUMBERS),
-        roofline=np.log(times).astype(np.float32),
         edges=np.ascontiguousarray(edges),
-        summary=_summary(graph, flops, size, float(times.sum())),
+        **_device_features(graph, environment, flops, size),
     )
+
+
+def for_environment(features: GraphFeatures, graph: Graph, environment: Environment) -> GraphFeatures:
+    """The features of the same graph for another device; arrays that the device does not change are shared."""
+    flops, size = _totals(graph)
+    return replace(features, **_device_features(graph, environment, flops, size))
+
+
+def _totals(graph: Graph) -> tuple[float, float]:
+    """FLOPs and bytes of the whole graph, never 0."""
+    return graph.flops + 1.0, sum(node.bytes for node in graph.nodes) + 1.0
+
+
+def _device_features(graph: Graph, environment: Environment, flops: float, size: float) -> dict[str, Floats]:
+    times = roofline_ms(graph, environment)
+    return {
+        "roofline": np.log(times).astype(np.float32),
+        "summary": _summary(graph, flops, size, float(times.sum())),
+    }
 
 
 def _summary(graph: Graph, flops: float, size: float, roofline: float) -> Floats:
@@ -232,11 +249,10 @@ def environment_features(environment: Environment) -> TextFeatures:
 
     The first half of the numbers are logarithms, 0 where unknown; the second half says which are known.
     """
-    version = ".".join(environment.backend_version.split(".")[:2])
     texts = encode(
         [f"backend:{environment.backend}", f"device:{environment.device}"],
         [
-            f"version:{environment.backend}:{version}",
+            f"version:{environment.backend}:{environment.minor_version}",
             f"tuner:{environment.tuner_version}",
             *(f"part:{word}" for word in words(environment.device)),
         ],

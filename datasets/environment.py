@@ -43,6 +43,11 @@ class Environment:
         content = {name: value for name, value in asdict(self).items() if name != "numbers"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def minor_version(self) -> str:
+        """Major and minor version of the backend, as ``1.20``; empty when unknown."""
+        return ".".join(self.backend_version.split(".")[:2])
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
         return asdict(self)

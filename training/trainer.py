@@ -13,7 +13,7 @@ import torch
 
 from routecast.costmodel.calibration import Calibration
 from routecast.costmodel.ensemble import Ensemble
-from routecast.costmodel.familiarity import Familiarity, powers
+from routecast.costmodel.familiarity import Familiarity, powers, seen_versions
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
@@ -227,6 +227,7 @@ def _familiarity(records: Records, examples: Sequence[Example], *, calibrated: b
         models=len({example.fingerprint for example in examples}),
         spread=_spread(examples),
         calibrated=calibrated,
+        versions=seen_versions(environments),
     )
 
 

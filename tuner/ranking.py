@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from routecast.datasets.errors import UsageError
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.registry import get_backend
@@ -17,6 +18,7 @@ from routecast.tuner.results import RoutePrediction
 
 if TYPE_CHECKING:
     from routecast.costmodel.base import CostModel
+    from routecast.datasets.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ def predict(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     backend: str = "onnxruntime",
+    environment: Environment | None = None,
+    routes: Sequence[Route] | None = None,
     cost_model: CostModel | str | Path | None = None,
+    any_version: bool = False,
     allow_numerics: bool = True,
     top: int = 10,
     pool: int = 4096,
@@ -69,21 +74,27 @@ def predict(
         model: an ONNX file.
         shapes: by input name, needed for dynamic inputs.
         backend: what would build and run it.
+        environment: where; None is this machine with that backend.
+        routes: what to rank; None draws a pool from the route space that the backend has for the model here.
         cost_model: a cost model or its folder; None is the champion, or the shipped one without it.
+        any_version: whether the cost model may speak of a version of the backend that it never saw.
         allow_numerics: whether knobs that may change results are considered.
         top: how many routes come back.
-        pool: how many are scored: every single change, and random routes.
+        pool: how many are drawn: every single change, and random routes.
         seed: of the random routes.
 
     Raises:
-        UsageError: the model or the options cannot be used, or no cost model is at hand.
+        UsageError: the model or the options cannot be used, no cost model is at hand, or it never saw this version of
+            the backend.
     """
     opened = open_model(model, shapes)
-    adapter = get_backend(backend)
     predictor = need_cost_model(cost_model)
-    environment = adapter.environment()
+    environment = environment or get_backend(backend).environment()
+    if not any_version:
+        _refuse(predictor, environment)
     view = predictor.view(opened.graph, environment)
-    routes = candidate_routes(adapter.space(opened, allow_numerics=allow_numerics), pool, seed)
+    if routes is None:
+        routes = candidate_routes(get_backend(backend).space(opened, allow_numerics=allow_numerics), pool, seed)
     said = view.predict(routes)
     ranked = sorted(by_route(said), key=lambda item: item.ratio)
     return Ranking(
@@ -97,6 +108,14 @@ def predict(
         routes=tuple(ranked[:top]),
         warnings=tuple(view.warnings),
     )
+
+
+def _refuse(cost_model: CostModel, environment: Environment) -> None:
+    if refusal := cost_model.refusal(environment):
+        raise UsageError(
+            f"the cost model is refused: {refusal}; measure with this version and run `routecast retrain`, "
+            "or use it nevertheless with --any-version"
+        )
 
 
 def candidate_routes(space: RouteSpace, count: int, seed: int) -> list[Route]:

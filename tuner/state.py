@@ -13,7 +13,7 @@ from routecast.datasets.errors import UsageError
 from routecast.tuner.results import RoutePrediction
 
 # A tune may be resumed with a greater budget.
-_MAY_CHANGE = frozenset({"builds", "rounds", "minutes"})
+_MAY_CHANGE = frozenset({"builds", "rounds", "minutes", "any_version"})
 
 
 @dataclass

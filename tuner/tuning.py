@@ -45,6 +45,8 @@ class TuneConfig:
         minutes: no new route is begun after this time; None sets no limit.
         strategy: name of the search strategy.
         cost_model: folder of a cost model; None is the champion of the registry, or the shipped one without it.
+        any_version: whether the cost model is used even for a version of the backend that it never saw; without, knobs
+            are then tried one at a time.
         metric, threshold: accuracy limit.
         seed: of inputs, of the search and of the order of blocks.
         timeout_s: of one route, in seconds.
@@ -60,6 +62,7 @@ class TuneConfig:
     minutes: float | None = None
     strategy: str = "model"
     cost_model: str | Path | None = None
+    any_version: bool = False
     metric: str = "cos"
     threshold: float = 1e-2
     seed: int = 0
@@ -264,6 +267,8 @@ class _Tune:
         if model is None:
             self.warnings = ("no cost model is at hand: knobs are tried one at a time; `routecast train` makes one",)
             return None
+        if self.config.any_version:
+            model = model.of_any_version()
         self.cost_model = model.name
         view = model.view(self.model.graph, bench.environment)
         self.warnings = view.warnings

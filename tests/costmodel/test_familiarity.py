@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from routecast.costmodel.ensemble import Ensemble
-from routecast.costmodel.familiarity import Familiarity
+from routecast.costmodel.familiarity import Familiarity, seen_versions
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph, Node
 
@@ -55,3 +55,28 @@ def test_small_history_is_confessed(ensemble: Ensemble, graph: Graph, environmen
 def test_json_round_trip(ensemble: Ensemble) -> None:
     text = json.dumps(ensemble.familiarity.to_json())
     assert Familiarity.from_json(json.loads(text)) == ensemble.familiarity
+
+
+def test_a_version_of_the_backend_that_was_never_measured_is_refused(
+    ensemble: Ensemble, graph: Graph, environment: Environment
+) -> None:
+    trained = dataclasses.replace(ensemble.familiarity, versions={"onnxruntime": ["1.19", "1.20"]})
+    model = dataclasses.replace(ensemble, familiarity=trained)
+    newer = dataclasses.replace(environment, backend_version="1.30.0")
+    assert model.refusal(newer) == "onnxruntime 1.30 was never measured (only 1.19, 1.20)"
+    assert model.view(graph, newer).warnings == (model.refusal(newer),)  # a search then does without it
+    assert model.of_any_version().refusal(newer) is None
+    assert model.of_any_version().view(graph, newer).warnings == ()
+    for fine in ("1.20.1", "1.19", ""):
+        assert model.refusal(dataclasses.replace(environment, backend_version=fine)) is None
+
+
+def test_a_cost_model_of_before_versions_were_kept_refuses_none(ensemble: Ensemble, environment: Environment) -> None:
+    data = ensemble.familiarity.to_json()
+    del data["versions"]
+    assert Familiarity.from_json(data).refusal(environment) is None
+
+
+def test_versions_are_counted_by_backend(environment: Environment) -> None:
+    others = [Environment("tensorrt", version, "Some GPU") for version in ("11.2.0", "11.1.3", "11.1.0", "")]
+    assert seen_versions([environment, *others]) == {"onnxruntime": ["1.20"], "tensorrt": ["11.1", "11.2"]}

@@ -115,3 +115,22 @@ def test_the_command_shows_a_table_and_json(model: Path, monkeypatch: pytest.Mon
     assert len(data["routes"]) == 3
     assert data["routes"][0]["ratio"] == pytest.approx(0.5)
     assert given == [Path("folder"), Path("folder")]
+
+
+class _Refusing(_ThreadsAreBad):
+    def refusal(self, environment: Environment) -> str | None:
+        return f"{environment.backend} {environment.minor_version} was never measured (only 1.20)"
+
+
+def test_a_cost_model_of_another_version_is_refused_unless_it_is_asked_for(model: Path) -> None:
+    with pytest.raises(UsageError, match=r"refused: onnxruntime .* never measured \(only 1.20\); .*--any-version"):
+        predict(model, cost_model=_Refusing(), pool=50)
+    assert predict(model, cost_model=_Refusing(), pool=50, any_version=True).scored == 50
+
+
+def test_given_routes_are_ranked_for_a_given_place_without_its_backend(model: Path) -> None:
+    elsewhere = Environment("a backend that is not here", "1.0", "Some accelerator")
+    routes = [Route.parse(text) for text in ("a=1", "session.intra_op_threads=1", "")]
+    ranking = predict(model, cost_model=_ThreadsAreBad(), environment=elsewhere, routes=routes)
+    assert ranking.device == "Some accelerator"
+    assert [str(item.route) for item in ranking.routes] == ["session.intra_op_threads=1", "a=1", ""]

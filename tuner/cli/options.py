@@ -34,6 +34,9 @@ CostModelOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Cost model.", show_default="the registry's champion, or the shipped one"),
 ]
+AnyVersionOption = Annotated[
+    bool, typer.Option("--any-version", help="Use the cost model even for a backend's version that it never saw.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
 NumericsOption = Annotated[

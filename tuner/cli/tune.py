@@ -38,6 +38,7 @@ def tune(
         str, typer.Option(help="model, random, fast, mixed or tpe.", rich_help_panel=_BUDGET)
     ] = "model",
     cost_model: options.CostModelOption = None,
+    any_version: options.AnyVersionOption = False,
     seed: options.SeedOption = 0,
     inputs: Annotated[
         list[Path] | None,
@@ -96,6 +97,7 @@ def tune(
         minutes=minutes,
         strategy=strategy,
         cost_model=cost_model,
+        any_version=any_version,
         metric=metric,
         threshold=threshold,
         seed=seed,
