@@ -19,7 +19,7 @@ from routecast.tuner.measure.accuracy import AccuracyLimit
 from routecast.tuner.measure.inputs import Ranges, save_input_sets
 from routecast.tuner.measure.runner import Limits, Runner
 from routecast.tuner.measure.timing import TimingConfig
-from routecast.tuner.measure.worker import Job
+from routecast.tuner.measure.worker import DEFAULT_KEY, Job
 
 EXPLORE = TimingConfig()
 CONFIRM = TimingConfig(min_blocks=12, max_blocks=36, seconds=2.5, half_width=0.0015, lost=float("inf"))
@@ -145,6 +145,11 @@ class Workbench:
             shutil.rmtree(job.folder)
         return measurement
 
+    def discard(self, route: Route) -> None:
+        """Deletes what was built for a route, which frees its disk space; the default route's build is kept."""
+        if (key := self._build_key(route)) != DEFAULT_KEY:
+            shutil.rmtree(self._folder / "artifacts" / key, ignore_errors=True)
+
     def _job(self, kind: str, route: Route | None = None, purpose: Purpose = Purpose.EXPLORE) -> Job:
         self._count += 1
         folder = self._folder / f"job-{self._count:04d}"
@@ -172,7 +177,7 @@ class Workbench:
     def _build_key(self, route: Route) -> str:
         """Names the part of a route that changes what is built."""
         parts = {name: value for name, value in route.items() if self.space.by_name[name].stage == "build"}
-        return hashlib.sha256(str(Route(parts)).encode()).hexdigest()[:16] if parts else "default"
+        return hashlib.sha256(str(Route(parts)).encode()).hexdigest()[:16] if parts else DEFAULT_KEY
 
     def _load_settings(self, route: Route) -> Route:
         """The part of a route that acts when its build is loaded."""

@@ -24,6 +24,8 @@ from routecast.tuner.measure.inputs import load_arrays, save_arrays
 from routecast.tuner.measure.timing import TimingConfig, caller_on_first_core, time_beside
 
 PROFILE_REPEATS = 5
+DEFAULT_KEY = "default"
+"""Names the default route's build."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _accuracy(candidate: Executable, job: Job) -> dict[str, Any]:
 
 def _timed(backend: Backend, candidate: Executable, job: Job) -> dict[str, Any]:
     inputs = load_arrays(Path(job.inputs[0]))
-    default = backend.load(_shared_build(backend, job, Route(), "default"), Route(), Path(job.model))
+    default = backend.load(_shared_build(backend, job, Route(), DEFAULT_KEY), Route(), Path(job.model))
     for executable in (candidate, default):
         executable.prepare(inputs)
     with caller_on_first_core() if backend.pins_threads else contextlib.nullcontext():

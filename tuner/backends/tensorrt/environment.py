@@ -95,7 +95,7 @@ def read_state(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _handle(nvml: Any, index: int) -> Any:
-    """NVML's device for CUDA's ``index``: NVML counts every GPU, CUDA those of CUDA_VISIBLE_DEVICES in its own order."""
+    """NVML's device for CUDA's ``index``: NVML counts every GPU, CUDA the visible ones in an order of its own."""
     try:
         import pycuda.driver as cuda
     except ImportError:
