@@ -1,8 +1,9 @@
-"""The tables of a history, and SQLite's ways of saying that something is wrong."""
+"""How routecast talks to a history's database, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -10,101 +11,60 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    inspect,
-    select,
-)
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy.sql.dml import Insert
 
-from routecast.datasets.errors import RoutecastError, UsageError
+from routecast.datasets.errors import MissingPackage, UsageError
+from routecast.datasets.places import is_server
 
-SCHEMA = 1
-"""Version of the tables; raised with every change that an older routecast would misread."""
-
-BUSY_SECONDS = 30
+BUSY_SECONDS = 30.0
 """How long a process waits for another one's write."""
 
-metadata = MetaData()
+PATIENCE_SECONDS = 60.0
+"""How long a process that was connected waits for a server that went away, such as one that restarts."""
 
-about = Table("routecast", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
-graphs = Table(
-    "graphs",
-    metadata,
-    Column("fingerprint", String, primary_key=True),
-    Column("content", Text, nullable=False),
-)
-environments = Table(
-    "environments",
-    metadata,
-    Column("identity", String, primary_key=True),
-    Column("content", Text, nullable=False),
-)
-measurements = Table(
-    "measurements",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("identity", String, nullable=False, unique=True),
-    Column("fingerprint", String, nullable=False),
-    Column("environment", String, nullable=False, index=True),
-    Column("run", String, nullable=False, index=True),
-    Column("family", String, nullable=False, index=True),
-    Column("model", String, nullable=False),
-    Column("status", String, nullable=False),
-    Column("route", Text, nullable=False),
-    Column("created", String, nullable=False),
-    Column("ratio", Float),
-    Column("content", Text, nullable=False),
-    Index("measurements_known", "fingerprint", "environment", "route"),
-)
+# Errors after which the same transaction may go through: the server stops or starts, too many connections,
+# and two writers that waited for each other.
+_PASSING = frozenset({"57P01", "57P02", "57P03", "53300", "40001", "40P01"})
 
 
-def locate(url_or_path: str | Path | None) -> Path:
-    """The file that a path, an ``sqlite:///`` URL or the environment names.
-
-    Raises:
-        UsageError: the URL is of another database.
-    """
-    if url_or_path is None:
-        url_or_path = os.environ.get("ROUTECAST_HISTORY") or "~/.local/share/routecast/history.db"
-    text = str(url_or_path)
-    if isinstance(url_or_path, str) and "://" in text:
-        scheme, _, path = text.partition(":///")
-        if scheme != "sqlite" or not path:
-            kind = text.partition(":")[0]
-            raise UsageError(f"a history is a path or an sqlite:///path URL, got a URL of {kind}")
-        text = path
-    return Path(text).expanduser()
-
-
-def connect(path: Path) -> Engine:
-    """An engine for a file, whose folder is made when it does not exist.
+def connect(url: URL) -> Engine:
+    """An engine for a database; the folder of a file is made when it does not exist.
 
     Raises:
         UsageError: the path is a folder, or its folder cannot be made.
+        MissingPackage: the driver of PostgreSQL is not installed.
     """
+    engine = _server(url) if is_server(url) else _file(Path(str(url.database)), url)
+    event.listen(engine, "connect", _remember_process)
+    event.listen(engine, "checkout", _check_process)
+    return engine
+
+
+def _file(path: Path, url: URL) -> Engine:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; a history is a file, for example {path / 'history.db'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS})
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, hide_parameters=True)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _server(url: URL) -> Engine:
+    # Without these a connection whose server is gone without a word would hang for a quarter of an hour.
+    waits = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 30}
+    arguments = {**waits, "application_name": "routecast"}
+    chosen = {name: value for name, value in arguments.items() if name not in url.query}
+    try:
+        return create_engine(url, connect_args=chosen, pool_pre_ping=True, hide_parameters=True)
+    except ImportError as error:
+        raise MissingPackage("psycopg", "a history in PostgreSQL", "postgres") from error
 
 
 def _configure(connection: Any, _record: object) -> None:
@@ -116,44 +76,38 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
+def _remember_process(_connection: object, record: Any) -> None:
+    record.info["process"] = os.getpid()
+
+
+def _check_process(_connection: object, record: Any, proxy: Any) -> None:
+    # Two processes that talk over one connection would read each other's answers.
+    if record.info["process"] != os.getpid():
+        record.dbapi_connection = proxy.dbapi_connection = None
+        raise DisconnectionError("the connection belongs to the process that forked this one")
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write from its start, committed at the end."""
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
+        if engine.dialect.name == "postgresql":
+            # For this transaction only, so that it is right behind a connection pooler too.
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(1000 * BUSY_SECONDS)}")
         yield connection
 
 
-def prepare(engine: Engine, path: Path) -> None:
-    """Makes the tables when there are none, and checks the version of those that are there.
+def insert_new(engine: Engine, table: Table) -> Insert:
+    """A statement that stores the rows that the table does not hold yet."""
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
 
-    Raises:
-        UsageError: the file is a database of something else, or of a newer routecast.
-    """
-    if not _version(engine, path):
-        _use_write_ahead_log(engine)
-        with writing(engine) as connection:
-            metadata.create_all(connection)
-            if not connection.scalar(select(about.c.value).where(about.c.key == "schema")):
-                connection.execute(about.insert(), {"key": "schema", "value": str(SCHEMA)})
-    version = _version(engine, path)
-    if version > SCHEMA:
-        raise UsageError(f"{path} has schema {version}, this routecast knows up to {SCHEMA}: upgrade routecast")
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def _version(engine: Engine, path: Path) -> int:
-    """The version of the tables, 0 when there are none."""
-    with engine.connect() as connection:
-        names = inspect(connection).get_table_names()
-        if not names:
-            return 0
-        if about.name not in names:
-            raise UsageError(f"{path} is an SQLite database, but not a routecast history; give another path")
-        version = connection.scalar(select(about.c.value).where(about.c.key == "schema"))
-    return int(version) if version else 0
-
-
-def _use_write_ahead_log(engine: Engine) -> None:
-    """Lets readers and a writer work at once; the setting stays with the file."""
+def use_write_ahead_log(engine: Engine) -> None:
+    """Lets readers and a writer of a file work at once; the setting stays with the file."""
     connection = engine.raw_connection()
     try:
         for attempt in range(50):
@@ -170,24 +124,30 @@ def _use_write_ahead_log(engine: Engine) -> None:
         connection.close()
 
 
-@contextmanager
-def errors_in(path: Path) -> Iterator[None]:
-    """Turns the database's errors into routecast's."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise _translate(str(error.orig), path) from error
-    except sqlite3.Error as error:
-        raise _translate(str(error), path) from error
+class Patience:
+    """Waits longer and longer between tries while a server is away, for ``PATIENCE_SECONDS`` in all."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Starts anew, after something went well."""
+        self._until = time.monotonic() + PATIENCE_SECONDS
+        self._pause = 0.05
+
+    def wait(self, error: DBAPIError) -> None:
+        """Waits before the next try.
+
+        Raises:
+            DBAPIError: the error, when it will not pass or the time is up.
+        """
+        if not _passes(error) or time.monotonic() > self._until:
+            raise error
+        # Drawn, so that the workers of a fleet do not all come back at the same moment.
+        time.sleep(self._pause * random.uniform(0.5, 1.5))  # noqa: S311
+        self._pause = min(2 * self._pause, 2.0)
 
 
-def _translate(text: str, path: Path) -> RoutecastError:
-    if "not a database" in text or "malformed" in text:
-        return UsageError(f"{path} is not an SQLite database, or is damaged ({text}); give another path")
-    if "unable to open" in text or "readonly" in text:
-        return UsageError(f"cannot write to the history {path} ({text}); check its permissions or give another path")
-    if "locked" in text:
-        return RoutecastError(f"the history {path} stayed locked for {BUSY_SECONDS} s; end the process that holds it")
-    if "full" in text:
-        return RoutecastError(f"cannot write to the history {path}: the disk is full; free some space and run again")
-    return RoutecastError(f"the history {path} failed: {text}")
+def _passes(error: DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", "")  # an SQLite error has none
+    return error.connection_invalidated or state in _PASSING or (state is None and isinstance(error, OperationalError))

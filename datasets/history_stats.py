@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, func, select
 
-from routecast.datasets.database import environments, graphs, measurements
 from routecast.datasets.measurement import Status
+from routecast.datasets.tables import STORED, environments, graphs, measurements
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class HistoryStats:
             environments by identity, and a backend is ``unknown`` when its environment was not stored.
         ok_share: share of the measurements whose status is ``ok``, 0 when there are none.
         first, last: ISO 8601 times of the first and last measurement, empty when there are none.
-        bytes: size of the file and of its write-ahead log.
+        bytes: size of the file and of its write-ahead log, or of the tables on a server with their indexes.
     """
 
     measurements: int
@@ -46,8 +46,8 @@ class HistoryStats:
         return asdict(self)
 
 
-def summarise(connection: Connection, path: Path) -> HistoryStats:
-    """Counts what the database at ``path`` holds."""
+def summarise(connection: Connection, path: Path | None) -> HistoryStats:
+    """Counts what a database holds, a file at ``path`` or one on a server."""
     by_status = _counts(connection, measurements.c.status)
     by_environment = _counts(connection, measurements.c.environment)
     backends = {
@@ -71,8 +71,14 @@ def summarise(connection: Connection, path: Path) -> HistoryStats:
         ok_share=by_status.get(Status.OK, 0) / total if total else 0.0,
         first=first or "",
         last=last or "",
-        bytes=sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists()),
+        bytes=_size(connection, path),
     )
+
+
+def _size(connection: Connection, path: Path | None) -> int:
+    if path is not None:
+        return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+    return sum(connection.scalar(select(func.pg_total_relation_size(table.name))) or 0 for table in STORED)
 
 
 def _counts(connection: Connection, column: Column[Any]) -> dict[str, int]:

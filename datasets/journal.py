@@ -36,6 +36,7 @@ class Journal:
             UsageError: it cannot be opened, another process writes to it, or a line in it is damaged.
         """
         self.path = Path(path)
+        self.place = str(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -144,14 +144,14 @@ def _cost_model() -> Check:
 
 
 def _history(history: str | Path | None) -> Check:
-    from routecast.datasets.database import locate
     from routecast.datasets.history import History
+    from routecast.datasets.places import exists, locate, shown
 
-    path = locate(history)
-    if not path.exists():
-        return Check("history", True, f"none yet; the first measurement makes {path}")
+    url = locate(history)
+    if not exists(url):
+        return Check("history", True, f"none yet; the first measurement makes {shown(url)}")
     with History(history) as opened:
-        return Check("history", True, f"{len(opened):,} measurements in {path}")
+        return Check("history", True, f"{len(opened):,} measurements in {opened.place}")
 
 
 def _shipped() -> Check:

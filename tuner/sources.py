@@ -153,8 +153,15 @@ def _trained_families(cost_model: CostModel) -> frozenset[str]:
 
 
 def without_password(source: str | Path) -> str:
-    """A source for people: user and password of a URL are left out."""
-    scheme, separator, rest = str(source).partition("://")
-    if not separator:
+    """A source for people: user, password and query of a URL are left out."""
+    scheme, separator, _ = str(source).partition("://")
+    if not separator or scheme == "sqlite":
         return str(source)
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    from sqlalchemy import URL, make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(str(source))
+        return URL.create(url.drivername, host=url.host, port=url.port, database=url.database).render_as_string()
+    except (ArgumentError, ValueError):
+        return f"{scheme}://..."

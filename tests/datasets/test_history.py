@@ -207,8 +207,8 @@ def test_a_url_names_a_file(tmp_path: Path) -> None:
 
 
 def test_other_urls_are_refused_without_repeating_their_password() -> None:
-    with pytest.raises(UsageError, match="got a URL of postgresql") as caught:
-        History("postgresql://me:secret@host/db")
+    with pytest.raises(UsageError, match="got a URL of mysql") as caught:
+        History("mysql://me:secret@host/db")
     assert "secret" not in str(caught.value)
 
 
@@ -237,8 +237,8 @@ def test_database_of_something_else(path: Path) -> None:
 def test_newer_schema(filled: History, path: Path) -> None:
     filled.close()
     with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE routecast SET value = '2' WHERE key = 'schema'")
-    with pytest.raises(UsageError, match="has schema 2, this routecast knows up to 1: upgrade"):
+        raw.execute("UPDATE routecast SET value = '3' WHERE key = 'schema'")
+    with pytest.raises(UsageError, match="has schema 3, this routecast knows up to 2: upgrade"):
         History(path)
 
 

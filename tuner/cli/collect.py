@@ -46,7 +46,7 @@ def collect(
     config = CollectConfig(backend, per_network=per_network, seed=seed, timeout_s=timeout, minutes=minutes)
     with Journal(journal) if journal else History(history) as store:
         summary = run(chosen, store, config, TerminalProgress(console(err=True), several_models=True))
-        place = str(store.path)
+        place = store.place
     if json:
         print_json({**vars(summary), "store": place})
         return

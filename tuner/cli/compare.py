@@ -17,7 +17,9 @@ def compare(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A tune's output folder, or a history: file, URL, Parquet folder, journal."
+            metavar="SOURCE",
+            help="A tune's output folder, or a history: file, URL, Parquet folder, journal.",
+            callback=options.without_password,
         ),
     ],
     cost_model: options.CostModelOption = None,

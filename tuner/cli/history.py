@@ -25,9 +25,9 @@ def stats(history: options.HistoryOption = None, json: options.JsonOption = Fals
     with _existing(history) as opened:
         counted = opened.stats()
         if json:
-            print_json({"history": str(opened.path), **counted.to_json()})
+            print_json({"history": opened.place, **counted.to_json()})
         else:
-            _show(str(opened.path), counted)
+            _show(opened.place, counted)
 
 
 @app.command("export")
@@ -46,7 +46,11 @@ def export_(
 def import_(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A Parquet folder, a journal (.jsonl), another history, or builtin."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A Parquet folder, a journal (.jsonl), another history, or builtin.",
+            callback=options.without_password,
+        ),
     ],
     history: options.HistoryOption = None,
 ) -> None:
@@ -57,18 +61,44 @@ def import_(
     records = read_records(source)
     with History(history) as opened:
         new = opened.import_records(records)
-        typer.echo(f"{new} of {len(records.measurements)} measurements were new in {opened.path}")
+        typer.echo(f"{new} of {len(records.measurements)} measurements were new in {opened.place}")
+
+
+@app.command()
+def migrate(history: options.HistoryOption = None) -> None:
+    """Upgrade the tables of a history on a server, once every worker has this routecast.
+
+    A file is upgraded when it is opened.
+    """
+    from routecast.datasets.schema import migrate as run
+
+    done = run(history)
+    if done.before == done.after:
+        typer.echo(f"{done.place} has schema {done.after} already")
+    else:
+        typer.echo(f"{done.place} has schema {done.after} now, it had {done.before or 'no tables'}")
+
+
+@app.command()
+def grant(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="A role of PostgreSQL that exists.")],
+    history: options.HistoryOption = None,
+) -> None:
+    """Let a role read a history in PostgreSQL and add to it, and nothing else."""
+    from routecast.datasets.roles import grant as run
+
+    typer.echo(f"{role} may read {run(role, history)} and add to it, and nothing else")
 
 
 def _existing(history: str | None) -> History:
     """Opens a history that the user named, without making one at a misspelt path."""
-    from routecast.datasets.database import locate
     from routecast.datasets.errors import UsageError
     from routecast.datasets.history import History
+    from routecast.datasets.places import exists, locate, shown
 
-    path = locate(history)
-    if history is not None and not path.exists():
-        raise UsageError(f"no such history: {path}")
+    url = locate(history)
+    if history is not None and not exists(url):
+        raise UsageError(f"no such history: {shown(url)}")
     return History(history)
 
 

@@ -12,11 +12,29 @@ import typer
 from routecast.datasets.errors import UsageError
 
 
+def without_password(source: str | None) -> str | None:
+    """Refuses a URL with a password on the command line, where every user of the machine can read it.
+
+    Raises:
+        UsageError: the URL holds a password.
+    """
+    if source is not None and "://" in source:
+        from routecast.datasets.places import holds_password
+
+        if holds_password(source):
+            raise UsageError(
+                "a password on the command line can be read by every user of this machine: leave it out of the URL, "
+                "and put it into ~/.pgpass or PGPASSWORD, or the whole URL into $ROUTECAST_HISTORY"
+            )
+    return source
+
+
 def history(panel: str | None = None) -> Any:
     """The option that names a history, in a panel of the help."""
     return typer.Option(
         metavar="URL",
-        help="History: a SQLite file or its URL.",
+        help="History: an SQLite file, or the URL of a PostgreSQL database, without password.",
+        callback=without_password,
         show_default="$ROUTECAST_HISTORY, or ~/.local/share/routecast/history.db",
         rich_help_panel=panel,
     )

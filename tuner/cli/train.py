@@ -32,6 +32,7 @@ def train(
             metavar="[HISTORY]",
             help="A history: file, URL, Parquet folder, journal, or builtin.",
             show_default="$ROUTECAST_HISTORY or the user's own",
+            callback=options.without_password,
         ),
     ] = None,
     *,

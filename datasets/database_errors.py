@@ -1,0 +1,91 @@
+"""What the databases of a history say when something is wrong, in one line that a user can act on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError
+
+from routecast.datasets.database import BUSY_SECONDS
+from routecast.datasets.errors import RoutecastError, UsageError
+
+_LONGEST = 300
+
+_LOCKED = "stayed locked for {busy:g} s; end the process that holds it"
+_FULL = "the disk of the server is full; free some space there and run again"
+_CONNECTIONS = "the server has no connection left; run fewer workers or raise its max_connections"
+_DENIED = "permission denied ({text}); ask its owner for `routecast history grant ROLE`"
+_REFUSED = (
+    "the server refuses the password; put the right one into ~/.pgpass, PGPASSWORD or the URL in $ROUTECAST_HISTORY"
+)
+
+# By SQLSTATE, https://www.postgresql.org/docs/current/errcodes-appendix.html
+_STATES: dict[str, tuple[type[RoutecastError], str]] = {
+    "25006": (UsageError, "the server is read-only ({text}); give the URL of the primary"),
+    "42501": (UsageError, _DENIED),
+    "42704": (UsageError, "{text}; make it with CREATE ROLE"),
+    "53100": (RoutecastError, _FULL),
+    "53300": (RoutecastError, _CONNECTIONS),
+    "55P03": (RoutecastError, _LOCKED),
+    "23514": (UsageError, "the database refuses a row over its size limits ({text})"),
+    "P0001": (RoutecastError, "{text}"),
+}
+
+# A server that refuses a connection tells no SQLSTATE through libpq, only a text.
+_REFUSALS: tuple[tuple[str, type[RoutecastError], str], ...] = (
+    ("password authentication failed", UsageError, _REFUSED),
+    ("no password supplied", UsageError, _REFUSED),
+    ("permission denied for database", UsageError, _DENIED),
+    ("no pg_hba.conf entry", UsageError, "the server accepts no such connection ({text}); ask who runs it"),
+    ("authentication failed", UsageError, "the server refuses this user ({text}); ask who runs it"),
+    ("too many clients", RoutecastError, _CONNECTIONS),
+    ("too many connections", RoutecastError, _CONNECTIONS),
+    ("connection slots", RoutecastError, _CONNECTIONS),
+    ('database "', UsageError, "{text}; make it with createdb or correct the URL"),
+    ('role "', UsageError, "{text}; make it with createuser or correct the URL"),
+    ("", RoutecastError, "cannot reach the server ({text}); see that it runs and that the URL is right"),
+)
+
+
+@contextmanager
+def errors_in(place: str) -> Iterator[None]:
+    """Turns the errors of the database at ``place`` into routecast's."""
+    try:
+        yield
+    except DBAPIError as error:
+        assert error.orig is not None
+        state = getattr(error.orig, "sqlstate", "")  # an SQLite error has none
+        text = _one_line(str(error.orig))
+        if state == "":
+            raise _of_file(text, place) from error
+        raise _of_server(text, state, place) from error
+    except sqlite3.Error as error:
+        raise _of_file(str(error), place) from error
+
+
+def _of_file(text: str, path: str) -> RoutecastError:
+    if "not a database" in text or "malformed" in text:
+        return UsageError(f"{path} is not an SQLite database, or is damaged ({text}); give another path")
+    if "unable to open" in text or "readonly" in text:
+        return UsageError(f"cannot write to the history {path} ({text}); check its permissions or give another path")
+    if "locked" in text:
+        return RoutecastError(f"the history {path} {_LOCKED.format(busy=BUSY_SECONDS)}")
+    if "full" in text:
+        return RoutecastError(f"cannot write to the history {path}: the disk is full; free some space and run again")
+    return RoutecastError(f"the history {path} failed: {text}")
+
+
+def _of_server(text: str, state: str | None, place: str) -> RoutecastError:
+    if state is None:
+        kind, said = next((kind, said) for sign, kind, said in _REFUSALS if sign in text)
+    else:
+        kind, said = _STATES.get(state, (RoutecastError, "{text}"))
+    return kind(f"the history {place}: {said.format(text=text, busy=BUSY_SECONDS)}")
+
+
+def _one_line(text: str) -> str:
+    """The last thing said of the first line: libpq tells first how it connected, and then every address it tried."""
+    line = text.strip().partition("\n")[0].rpartition("FATAL:")[2].strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

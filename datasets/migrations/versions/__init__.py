@@ -1,0 +1,1 @@
+"""The versions of a history's tables, one file each."""
