@@ -243,7 +243,7 @@ class TokenReader(nn.Module):
 
     def _split(self, dense: Tensor) -> Tensor:
         """Splits (G, length, hidden) into (G, heads, length, hidden / heads)."""
-        return dense.view(*dense.shape[:2], self.heads, -1).transpose(1, 2)
+        return dense.unflatten(2, (self.heads, dense.shape[2] // self.heads)).transpose(1, 2)
 
 
 class RouteHead(nn.Module):

@@ -87,3 +87,16 @@ def test_unknown_device_starts_as_good_as_any(network: RouteNetwork, graph: Grap
     first, _ = run(network, [graph], environment)
     second, _ = run(network, [graph], other)
     torch.testing.assert_close(first.states, second.states)
+
+
+def test_a_graph_without_tokens_can_be_alone(network: RouteNetwork, graph: Graph, environment: Environment) -> None:
+    """Only its default route was measured."""
+    encoding = network.encode(
+        GraphBatch.collate([(graph_features(graph, environment), environment_features(environment))])
+    )
+    effects = network.effects(encoding, TokenBatch.collate([token_features(())]))
+    none = torch.empty(0, dtype=torch.int64).numpy()
+    scores = network.score(
+        encoding, effects, RouteBatch.collate([(none, torch.zeros(1, dtype=torch.int64).numpy())], [0])
+    )
+    assert scores.log_ratio.tolist() == [0.0]
