@@ -11,6 +11,11 @@ cost model carries its own out-of-fold predictions, and of each row counts
 
 The winner is who orders more pairs of routes rightly, among those of one model that differ by 2 % or more;
 the share is averaged over models.
+
+Only rows of backends that both know count: on a backend that the champion never saw it can only guess, and a
+challenger that is worse wherever the champion is used would win there. What the challenger has learned besides breaks
+a tie: it then need not be better, only no worse than ``TOLERANCE``. A challenger that lacks a backend of the champion
+never wins, since the champion's users would lose it.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +40,9 @@ if TYPE_CHECKING:
 FILE = "out_of_fold.parquet"
 """Beside the weights in the folder of a saved cost model."""
 _CLEAR = 0.02
+
+TOLERANCE = 0.01
+"""Share of pairs that a challenger with a further backend may be worse by."""
 
 Key = tuple[str, str, str]
 
@@ -59,17 +67,39 @@ class Contest:
     Attributes:
         challenger, champion: the shares.
         models, routes: how many were compared.
+        gained, lost: backends that only the challenger knows, and those that only the champion knows.
     """
 
     challenger: float
     champion: float
     models: int
     routes: int
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def won(self) -> bool:
-        """Whether the challenger is better."""
-        return self.challenger > self.champion
+        """Whether the challenger is to take the champion's place."""
+        tied = bool(self.gained) and self.challenger >= self.champion - TOLERANCE
+        return not self.lost and (tied or self.challenger > self.champion)
+
+    def verdict(self, rival: str) -> str:
+        """One line: who ordered how much rightly, on what.
+
+        Args:
+            rival: what the champion is called.
+        """
+        if self.lost:
+            return (
+                f"it has not learned {', '.join(self.lost)}, which {rival} knows; train with measurements of it as well"
+            )
+        if not self.models:
+            return f"no family was held out that both know, so nothing shows that {rival} is beaten"
+        said = (
+            f"{self.challenger:.4f} of the pairs ordered rightly against {self.champion:.4f} by {rival}, "
+            f"on {self.routes} held-out routes of {self.models} models"
+        )
+        return f"{said}; it also knows {', '.join(self.gained)}" if self.gained else said
 
 
 def save_out_of_fold(found: OutOfFold, folder: Path) -> None:
@@ -103,18 +133,27 @@ def remembered(folder: Path) -> Remembered:
     Raises:
         UsageError: the file is damaged.
     """
+    columns = read_out_of_fold(folder, ("fingerprint", "environment", "route", "predicted", "family", "member"))
+    fingerprint, environment, route, predicted, family, member = columns
+    keys = zip(fingerprint, environment, route, strict=True)
+    return Remembered(dict(zip(keys, predicted, strict=True)), dict(zip(family, member, strict=True)))
+
+
+def read_out_of_fold(folder: Path, columns: Sequence[str]) -> list[list[Any]]:
+    """Columns of what ``save_out_of_fold`` wrote, empty ones where it wrote nothing.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = folder / FILE
     if not path.exists():
-        return Remembered({}, {})
+        return [[] for _ in columns]
     try:
-        rows = pq.read_table(path).to_pylist()
-        return Remembered(
-            {(row["fingerprint"], row["environment"], row["route"]): row["predicted"] for row in rows},
-            {row["family"]: row["member"] for row in rows},
-        )
+        table = pq.read_table(path, columns=list(columns))
+        return [table.column(name).to_pylist() for name in columns]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise UsageError(f"{path} is damaged ({error}): train the cost model again") from error
 
@@ -129,26 +168,35 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
         records: the challenger's history, for graphs and environments.
     """
     rows = challenger.routes
+    backends = {key: records.environments[key].backend for key in set(rows.environment)}
+    mine, theirs = set(backends.values()), champion.familiarity.backends
     shares, compared = [], 0
     for timed in rows.groups():
         group = timed[np.isfinite(rows.predicted[timed])]
-        if not len(group):
+        if not len(group) or backends[rows.environment[group[0]]] not in theirs:
             continue
         first = group[0]
         subject = rows.fingerprint[first], rows.environment[first]
         routes = [rows.routes[index] for index in group]
         judged = _judged(champion, memory, rows.family[first])
-        theirs = _champion_says(judged, memory, records, subject, routes)
+        said = _champion_says(judged, memory, records, subject, routes)
         actual = rows.log_ratio[group]
         pair = (
             metrics.pairwise_accuracy(actual, rows.predicted[group], _CLEAR),
-            metrics.pairwise_accuracy(actual, theirs, _CLEAR),
+            metrics.pairwise_accuracy(actual, said, _CLEAR),
         )
         if np.isfinite(pair).all():
             shares.append(pair)
             compared += len(group)
-    mine, their = np.mean(shares, axis=0) if shares else (np.nan, np.nan)
-    return Contest(float(mine), float(their), len(shares), compared)
+    challenging, reigning = np.mean(shares, axis=0) if shares else (np.nan, np.nan)
+    return Contest(
+        challenger=float(challenging),
+        champion=float(reigning),
+        models=len(shares),
+        routes=compared,
+        gained=tuple(sorted(mine - theirs)),
+        lost=tuple(sorted(theirs - mine)) if mine else (),
+    )
 
 
 def _judged(champion: Ensemble, memory: Remembered, family: str) -> Ensemble:

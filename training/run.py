@@ -164,17 +164,7 @@ def _judge(result: TrainingResult, champion: Champion | None, records: Records) 
         found = contest(result.out_of_fold, load_cost_model(folder), remembered(folder), records)
     except UsageError as error:
         return True, previous, f"promoted: {rival} cannot be used any more ({error})"
-    if not found.models:
-        return (
-            False,
-            previous,
-            f"not promoted: no family was held out, so nothing shows that {rival} is beaten",
-        )
-    said = (
-        f"{found.challenger:.4f} of the pairs ordered rightly against {found.champion:.4f} by {rival}, "
-        f"on {found.routes} held-out routes of {found.models} models"
-    )
-    return found.won, previous, f"{'promoted' if found.won else 'not promoted'}: {said}"
+    return found.won, previous, f"{'promoted' if found.won else 'not promoted'}: {found.verdict(rival)}"
 
 
 def _params(config: TrainConfig) -> dict[str, object]:

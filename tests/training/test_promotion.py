@@ -1,24 +1,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
 from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows
-from routecast.training.promotion import FILE, Remembered, contest, remembered, save_out_of_fold
+from routecast.training.promotion import FILE, TOLERANCE, Remembered, contest, remembered, save_out_of_fold
 
 TRUTH = np.array([-0.3, 0.0, 0.2, 0.5])
 ROUTES = tuple(Route({"a": str(number)}) for number in range(4))
 
 
-def out_of_fold(predicted, family="cnn", fingerprint="f") -> OutOfFold:
+def out_of_fold(predicted, family="cnn", fingerprint="f", environment="e") -> OutOfFold:
     n, empty = len(TRUTH), np.zeros(0)
     rows = RouteRows(
-        (fingerprint,) * n, ("e",) * n, ("m",) * n, (family,) * n, ROUTES, np.ones(n), TRUTH, np.zeros(n),
+        (fingerprint,) * n, (environment,) * n, ("m",) * n, (family,) * n, ROUTES, np.ones(n), TRUTH, np.zeros(n),
         np.array(predicted, float), TRUTH - 1, TRUTH + 1, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n),
     )  # fmt: skip
     return OutOfFold(rows, ModelRows((), (), (), (), empty, empty, empty, empty, empty, empty, empty))
@@ -29,7 +31,12 @@ class FakeEnsemble:
     """Members are the log ratios that they predict for the four routes; the ensemble predicts their mean."""
 
     members: list[np.ndarray]
+    backends: frozenset[str] = frozenset({"onnxruntime"})
     asked: list[int] = field(default_factory=list)
+
+    @property
+    def familiarity(self):
+        return SimpleNamespace(backends=self.backends)
 
     def view(self, graph, environment):
         self.asked.append(len(self.members))
@@ -44,7 +51,10 @@ class FakeEnsemble:
         return Said(np.array([mean[ROUTES.index(route)] for route in routes]))
 
 
-RECORDS = Records(graphs={"f": None, "g": None}, environments={"e": None})
+RECORDS = Records(
+    graphs={"f": None, "g": None},
+    environments={"e": Environment("onnxruntime", "1.20", "Some CPU"), "gpu": Environment("tensorrt", "11.1", "GPU")},
+)
 NOTHING = Remembered({}, {})
 RIGHT, WRONG = TRUTH, -TRUTH
 
@@ -99,6 +109,7 @@ def test_seen_and_new_rows_of_one_model_are_mixed(tmp_path):
 def test_nothing_held_out_is_nothing_to_compare():
     found = contest(out_of_fold(np.full(4, np.nan)), FakeEnsemble([RIGHT]), NOTHING, RECORDS)
     assert (found.models, found.won) == (0, False)
+    assert "nothing shows that champion 3 is beaten" in found.verdict("champion 3")
 
 
 def test_what_is_saved_is_remembered(tmp_path):
@@ -113,3 +124,39 @@ def test_no_file_is_no_memory_and_a_damaged_one_an_error(tmp_path):
     (tmp_path / FILE).write_bytes(b"PAR1 no more")
     with pytest.raises(UsageError, match="is damaged"):
         remembered(tmp_path)
+
+
+def joined(first: OutOfFold, second: OutOfFold) -> OutOfFold:
+    """Both sets of rows in one."""
+    one, other = vars(first.routes), vars(second.routes)
+    rows = {name: one[name] + other[name] if isinstance(one[name], tuple) else np.concatenate([one[name], other[name]])
+            for name in one}  # fmt: skip
+    return replace(first, routes=RouteRows(**rows))
+
+
+def test_only_backends_that_both_know_are_judged():
+    """The champion never saw a GPU: there it can only guess, and being better there is no merit."""
+    both = joined(out_of_fold(WRONG), out_of_fold(RIGHT, fingerprint="g", environment="gpu"))
+    champion = FakeEnsemble([RIGHT])
+    found = contest(both, champion, NOTHING, RECORDS)
+    assert (found.challenger, found.champion, found.models, found.routes) == (0.0, 1.0, 1, 4)
+    assert (found.gained, found.lost, found.won) == (("tensorrt",), (), False)
+    assert len(champion.asked) == 1
+
+
+def test_a_further_backend_breaks_a_tie_and_forgives_a_little():
+    both = joined(out_of_fold(RIGHT), out_of_fold(WRONG, fingerprint="g", environment="gpu"))
+    found = contest(both, FakeEnsemble([RIGHT]), NOTHING, RECORDS)
+    assert found.won
+    assert found.verdict("champion 1").endswith("; it also knows tensorrt")
+    assert replace(found, challenger=1 - 0.9 * TOLERANCE).won
+    assert not replace(found, challenger=1 - 1.1 * TOLERANCE).won
+    assert not replace(found, gained=()).won
+
+
+def test_a_challenger_that_lacks_a_backend_of_the_champion_does_not_win():
+    champion = FakeEnsemble([WRONG], backends=frozenset({"onnxruntime", "tensorrt"}))
+    found = contest(out_of_fold(RIGHT), champion, NOTHING, RECORDS)
+    assert found.challenger > found.champion
+    assert not found.won
+    assert "has not learned tensorrt, which champion 2 knows" in found.verdict("champion 2")
