@@ -10,10 +10,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from routecast.datasets.route import Knob, Route, RouteSpace
+from routecast.datasets.build_routes import GROUP, build_route
+from routecast.datasets.route import Knob, RouteSpace
 from routecast.tuner.patterns import GraphFacts
 
-GROUP = "compiler."
+__all__ = ["NEEDS", "CompilerKnob", "Listing", "build_route", "compiler_space", "parse_listing", "snapshot"]
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,3 @@ def _reason(knob: CompilerKnob, facts: GraphFacts) -> str:
     if knob.needs == "attention" and not (facts.has("Attention") or facts.follows("Softmax", "MatMul", hops=3)):
         return "it is about attention: no MatMul comes after a Softmax"
     return ""
-
-
-def build_route(route: Route) -> str:
-    """The compiler's part of a route as the compiler reads it: ``-kgen:tiling=1 -concat_elim=off``."""
-    parts = (f"-{name.removeprefix(GROUP)}={value}" for name, value in route.items() if name.startswith(GROUP))
-    return " ".join(parts)
