@@ -123,7 +123,7 @@ class RouteSpace:
 
     Attributes:
         knobs: the knobs, in the order they are shown.
-        left_out: reason by knob name, for knobs of the backend that cannot matter here.
+        left_out: reason by knob name, for knobs of the backend that cannot matter here, or by ``name=value``.
     """
 
     knobs: tuple[Knob, ...]
@@ -164,7 +164,9 @@ class RouteSpace:
                 reason = self.left_out.get(name, "the backend has no such knob")
                 raise UsageError(f"knob {name} is not in this model's route space: {reason}")
             if value not in knob.values:
-                raise UsageError(f"knob {name} takes one of {', '.join(knob.values)}, got {value!r}")
+                reason = self.left_out.get(f"{name}={value}", "")
+                detail = f": {reason}" if reason else ""
+                raise UsageError(f"knob {name} takes one of {', '.join(knob.values)}, got {value!r}{detail}")
             if value != knob.default:
                 settings[name] = value
         while True:

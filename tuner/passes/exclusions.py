@@ -6,8 +6,8 @@ from onnx import ModelProto, NodeProto
 
 from routecast.tuner.patterns import WEIGHTED_OPS, GraphFacts
 
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_PRODUCTS = ("MatMul", "Gemm")
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+PRODUCTS = ("MatMul", "Gemm")
 
 
 def exclusion_values(facts: GraphFacts) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def exclusion_values(facts: GraphFacts) -> tuple[str, ...]:
         values.append("first_last")
     if facts.graph.ops - set(WEIGHTED_OPS) - {"Constant"}:
         values.append("only_weighted")
-    if facts.weighted(*_CONVOLUTIONS) and facts.weighted(*_PRODUCTS):
+    if facts.weighted(*CONVOLUTIONS) and facts.weighted(*PRODUCTS):
         values += ["only_conv", "only_matmul"]
     if any(_groups(node.attributes.get("group", 1)) > 1 for node in facts.weighted("Conv")):
         values.append("no_depthwise")
@@ -50,7 +50,7 @@ def nodes_excluded(model: ModelProto, exclude: str) -> list[str]:
         return [node.name for node in (*weighted[:1], *weighted[-1:])]
     if exclude == "no_depthwise":
         return [node.name for node in weighted if node.op_type == "Conv" and _group(node) > 1]
-    kept = {"only_weighted": WEIGHTED_OPS, "only_conv": _CONVOLUTIONS, "only_matmul": _PRODUCTS}[exclude]
+    kept = {"only_weighted": WEIGHTED_OPS, "only_conv": CONVOLUTIONS, "only_matmul": PRODUCTS}[exclude]
     names = {node.name for node in weighted if node.op_type in kept}
     return [node.name for node in model.graph.node if node.name not in names]
 

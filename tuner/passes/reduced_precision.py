@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
+from routecast.tuner.passes.conversion import convert_opset
 from routecast.tuner.passes.exclusions import name_nodes
 
 POLICY = "precision.policy"
@@ -38,6 +39,9 @@ KEPT_OPS: Mapping[str, tuple[str, ...]] = {
 _RISKY = ("norm", "softmax")
 # Their fp16 forms are absent from ONNX or count integers that fp16 cannot hold.
 _ALWAYS = ("Range", "CumSum", "NonMaxSuppression", "RandomNormalLike", "RandomUniformLike", "TopK", "OneHot")
+
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+_HALF_QUANTIZERS_OPSET = 19  # the first version where they take and give sixteen-bit floating point
 
 
 class ReducedPrecision(GraphPass):
@@ -70,6 +74,8 @@ class ReducedPrecision(GraphPass):
 
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
         """Converts a model as the route says."""
+        if any(node.op_type in _QUANTIZERS for node in model.graph.node):
+            model = convert_opset(model, _HALF_QUANTIZERS_OPSET)
         name_nodes(model)
         weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT}
         brain = context.route[POLICY] == "bf16"

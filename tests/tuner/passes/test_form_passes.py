@@ -19,9 +19,9 @@ from routecast.tuner.passes.conversion import Conversion
 from routecast.tuner.passes.lowering import Lowering
 from routecast.tuner.passes.merging import Merging
 from routecast.tuner.passes.pipeline import run_passes
+from routecast.tuner.passes.quantization import Quantization
 from routecast.tuner.passes.raising import Raising
 from routecast.tuner.passes.reduced_precision import KEPT_OPS, ReducedPrecision
-from routecast.tuner.passes.symmetric_int8 import SymmetricInt8
 
 HEAD = '<ir_version: 8, opset_import: ["" : OPSET]> network (float[2,8,16] x) => (float[2,8,16] y)'
 # Query, key and value of two heads, scaled before the product as PyTorch exports it; GELU by its definition.
@@ -64,7 +64,7 @@ NORM = """ {
 }"""
 SCALARS = {"root": 8**-0.25, "root2": math.sqrt(2), "one": 1.0, "half": 0.5, "two": 2.0, "eps": 1e-5}
 SHAPES = {"wq": (16, 16), "wk": (16, 16), "wv": (16, 16), "scale": (16,), "bias": (16,)}
-PASSES = [Conversion(), Lowering(), Raising(), Merging(), SymmetricInt8(), ReducedPrecision()]
+PASSES = [Conversion(), Lowering(), Raising(), Merging(), Quantization(), ReducedPrecision()]
 
 
 def network(body: str, opset: int = 18) -> ModelProto:
@@ -223,7 +223,7 @@ def test_spaces_follow_the_graph(tmp_path):
     assert {knob.name for knob in Raising().space(norm).knobs} == {"form.layernorm"}
     assert Merging().space(attention).knobs
     assert "two weights" in Merging().space(norm).left_out["form.merge_projections"]
-    assert not SymmetricInt8().space(norm).knobs
+    assert not Quantization().space(norm).knobs
     keep = ReducedPrecision().space(attention).by_name["precision.keep"]
     assert {"softmax", "matmul", "activation"} <= set(keep.values)
     assert "conv" not in keep.values

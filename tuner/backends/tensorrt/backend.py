@@ -33,7 +33,13 @@ from routecast.tuner.backends.tensorrt.gpu import this_gpu
 from routecast.tuner.backends.tensorrt.knobs import Listing, parse_listing, snapshot
 from routecast.tuner.backends.tensorrt.lock import GpuLock
 from routecast.tuner.backends.tensorrt.runtime_cache import context_with_cache
-from routecast.tuner.backends.tensorrt.space import rtx_builder, tensorrt_builder, tensorrt_space
+from routecast.tuner.backends.tensorrt.space import (
+    fp8_refused,
+    parse_capability,
+    rtx_builder,
+    tensorrt_builder,
+    tensorrt_space,
+)
 from routecast.tuner.passes.base import GraphPass
 from routecast.tuner.passes.conversion import Conversion
 from routecast.tuner.passes.lowering import Lowering
@@ -41,16 +47,16 @@ from routecast.tuner.passes.merging import Merging
 from routecast.tuner.passes.onnxscript import OnnxScript
 from routecast.tuner.passes.onnxslim import OnnxSlim
 from routecast.tuner.passes.pipeline import run_passes
+from routecast.tuner.passes.quantization import Quantization
 from routecast.tuner.passes.raising import Raising
 from routecast.tuner.passes.reduced_precision import ReducedPrecision
-from routecast.tuner.passes.symmetric_int8 import SymmetricInt8
 from routecast.tuner.space import without_numerics
 
 
-def _passes() -> list[GraphPass]:
+def _passes(quantization: Quantization) -> list[GraphPass]:
     """In the order of application: structure first, then precision, which would hide the patterns."""
     form = [Conversion(), OnnxSlim(), Lowering(), Raising(), Merging(), OnnxScript()]
-    return [*form, SymmetricInt8(), ReducedPrecision()]
+    return [*form, quantization, ReducedPrecision()]
 
 
 class TensorRtFamily(Backend):
@@ -61,10 +67,18 @@ class TensorRtFamily(Backend):
     """
 
     bindings: ClassVar[Bindings]
+    int8_convolutions: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        """Imports nothing yet: bindings are loaded by the first build or load."""
-        self._passes = _passes()
+    def __init__(self, compute_capability: str = "") -> None:
+        """Imports nothing yet: bindings are loaded by the first build or load.
+
+        Args:
+            compute_capability: of the GPU to build for, such as ``SM89``; empty for the one here.
+        """
+        capability = parse_capability(compute_capability) if compute_capability else gpu_facts().capability
+        self._passes = _passes(
+            Quantization(int8_convolutions=self.int8_convolutions, fp8_refused=fp8_refused(capability))
+        )
         self._engines: dict[Path, Any] = {}
         self._lock = GpuLock(gpu_facts().uuid or "gpu0")
 

@@ -15,6 +15,7 @@ from routecast.tuner.space import join_spaces
 _FOREIGN_VALUES = {"pass.onnxscript": ("fuse",)}
 _STATIC = "input shapes are fixed, so there is nothing to specialise"
 _SAME_ENGINE = "the engines were byte for byte the same whatever its value"
+_FIRST_WITH_FP8 = (8, 9)
 
 
 def pass_space(graph: Graph, passes: Sequence[GraphPass]) -> RouteSpace:
@@ -30,6 +31,20 @@ def _native(knob: Knob) -> Knob:
     foreign = _FOREIGN_VALUES.get(knob.name, ())
     values = tuple(value for value in knob.values if value not in foreign)
     return Knob(knob.name, values, knob.default, knob.help, knob.stage, knob.changes_numerics, knob.requires)
+
+
+def parse_capability(name: str) -> tuple[int, int]:
+    """The compute capability that ``SM89`` or ``SM120`` names."""
+    number = int(name.removeprefix("SM"))
+    return number // 10, number % 10
+
+
+def fp8_refused(capability: tuple[int, int]) -> str:
+    """Why a GPU has no FP8, empty when it has or is not known."""
+    if not any(capability) or capability >= _FIRST_WITH_FP8:
+        return ""
+    major, minor = capability
+    return f"FP8 needs compute capability 8.9 or later, the GPU has {major}.{minor}"
 
 
 def tensorrt_builder() -> RouteSpace:
