@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from common import save
 
@@ -18,6 +19,8 @@ from routecast.datasets.zoo import network
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
+
+LINE = "A/A {ratio:.4f} [{low:.4f}, {high:.4f}]  confirmed {confirmed:.4f}  winner: {winner}"
 
 
 def main() -> None:
@@ -35,26 +38,24 @@ def main() -> None:
         with Workbench(model, backend, space, Path(scratch, "bench"), BenchConfig(ranges=item.ranges)) as bench:
             bench.start()
             for repeat in range(arguments.repeats):
-                control = bench.measure(Route(), Purpose.CONTROL)
-                rebuilt = tuple(bench.measure(Route(), Purpose.CONFIRM) for _ in range(CONFIRMATIONS))
-                confirmed = Confirmation(Route(), rebuilt)
-                margin = control_margin(control)
-                rows.append(
-                    {
-                        "ratio": control.ratio,
-                        "low": control.ratio_low,
-                        "high": control.ratio_high,
-                        "confirmed": confirmed.ratio,
-                        "winner": confirmed.wins(margin),
-                    }
-                )
-                print(
-                    f"{repeat + 1:2d}  A/A {control.ratio:.4f} [{control.ratio_low:.4f}, {control.ratio_high:.4f}]"
-                    f"  confirmed {confirmed.ratio:.4f}  winner: {'yes' if rows[-1]['winner'] else 'no'}"
-                )
+                rows.append(repeat_control(bench))
+                print(f"{repeat + 1:2d}  " + LINE.format(**rows[-1]))
     false_winners = sum(bool(row["winner"]) for row in rows)
     print(f"false winners: {false_winners} of {len(rows)}")
     save("aa_control", rows, network=item.name, repeats=arguments.repeats)
+
+
+def repeat_control(bench: Workbench) -> dict[str, Any]:
+    """One A/A control, and whether the default route, rebuilt and confirmed as a candidate is, wins over itself."""
+    control = bench.measure(Route(), Purpose.CONTROL)
+    confirmed = Confirmation(Route(), tuple(bench.measure(Route(), Purpose.CONFIRM) for _ in range(CONFIRMATIONS)))
+    return {
+        "ratio": control.ratio,
+        "low": control.ratio_low,
+        "high": control.ratio_high,
+        "confirmed": confirmed.ratio,
+        "winner": confirmed.wins(control_margin(control)),
+    }
 
 
 if __name__ == "__main__":

@@ -8,20 +8,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from routecast.datasets.environment import Environment
 from routecast.tuner.backends.registry import get_backend
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def save(name: str, rows: Any, **settings: Any) -> Path:
-    """Writes ``results/<name>.json`` with the machine and the versions beside the rows."""
-    environment = get_backend("onnxruntime").environment()
+def save(name: str, rows: Any, environment: Environment | None = None, **settings: Any) -> Path:
+    """Writes ``results/<name>.json`` with the machine and the versions beside the rows.
+
+    Args:
+        name: of the benchmark.
+        rows: what it found, as JSON values.
+        environment: where that was measured; None is this machine with ONNX Runtime.
+        settings: of the benchmark.
+    """
+    here = environment is None
+    environment = environment or get_backend("onnxruntime").environment()
     content = {
         "benchmark": name,
         "date": datetime.now(UTC).date().isoformat(),
         "device": environment.device,
         "numbers": dict(environment.numbers),
-        "python": platform.python_version(),
+        **({"python": platform.python_version()} if here else {"driver": environment.driver}),
         "versions": dict(environment.versions),
         "settings": settings,
         "rows": rows,
