@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,6 +17,7 @@ from routecast.datasets.database import Patience
 from routecast.datasets.database_errors import errors_in
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
+from routecast.datasets.exclusive import exclusive
 from routecast.datasets.graph import Graph
 from routecast.datasets.history_stats import HistoryStats, summarise
 from routecast.datasets.measurement import Measurement, Status
@@ -232,6 +234,17 @@ class History:
     def stats(self) -> HistoryStats:
         """What it holds, counted."""
         return self._read(lambda connection: summarise(connection, self.path))
+
+    def alone(self, purpose: str) -> AbstractContextManager[None]:
+        """Keeps other processes from doing the same with this history while a block runs.
+
+        Args:
+            purpose: what is done, one word.
+
+        Raises:
+            Busy: on entering, when another process does it.
+        """
+        return exclusive(self._engine, self.path, purpose)
 
     def close(self) -> None:
         """Closes the database; closing twice does nothing."""

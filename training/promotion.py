@@ -178,7 +178,7 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
         first = group[0]
         subject = rows.fingerprint[first], rows.environment[first]
         routes = [rows.routes[index] for index in group]
-        judged = _judged(champion, memory, rows.family[first])
+        judged = without_family(champion, memory.members, rows.family[first])
         said = _champion_says(judged, memory, records, subject, routes)
         actual = rows.log_ratio[group]
         pair = (
@@ -199,9 +199,9 @@ def contest(challenger: OutOfFold, champion: Ensemble, memory: Remembered, recor
     )
 
 
-def _judged(champion: Ensemble, memory: Remembered, family: str) -> Ensemble:
-    """The part of the champion that was trained without a family."""
-    member = memory.members.get(family)
+def without_family(champion: Ensemble, members: Mapping[str, int], family: str) -> Ensemble:
+    """The part of a cost model that was trained without a family; ``members`` as in ``Remembered``."""
+    member = members.get(family)
     return champion if member is None else replace(champion, members=[champion.members[member]])
 
 
