@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The history of measurements: what it holds, export and import.", no_args_is_help=True)
 
 _SHOWN = 12
+
+
+class ExportFormat(StrEnum):
+    """What ``routecast history export`` writes."""
+
+    PARQUET = "parquet"
+    TRTEXEC_CACHE = "trtexec-cache"
+    TRTEXEC_EXPRESSION = "trtexec-expression"
+
+
+def _without_passwords(sources: list[str]) -> list[str]:
+    return [options.without_password(source) for source in sources]
 
 
 @app.command()
@@ -32,36 +45,73 @@ def stats(history: options.HistoryOption = None, json: options.JsonOption = Fals
 
 @app.command("export")
 def export_(
-    folder: Annotated[Path, typer.Argument(help="Folder for the Parquet files; made when absent.")],
+    target: Annotated[
+        Path, typer.Argument(help="Folder for the Parquet files, made when absent; a file for the other formats.")
+    ],
     history: options.HistoryOption = None,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.PARQUET,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Model to write for trtexec: its name or fingerprint.")
+    ] = "",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="Device to write for trtexec: its name or the environment's identity.")
+    ] = "",
 ) -> None:
-    """Write a history as Parquet files."""
+    """Write a history as Parquet files, or what it holds of one model for trtexec."""
+    from routecast.tuner.cli.exchange import write_for_trtexec
+
     with _existing(history) as opened:
         records = opened.records()
-    records.write_parquet(folder)
-    typer.echo(f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {folder}")
+    if form is ExportFormat.PARQUET:
+        records.write_parquet(target)
+        typer.echo(f"{len(records.measurements)} measurements of {len(records.graphs)} graphs written to {target}")
+    else:
+        write_for_trtexec(records, target, model, device, cache=form is ExportFormat.TRTEXEC_CACHE)
 
 
 @app.command("import")
 def import_(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="SOURCE",
-            help="A Parquet folder, a journal (.jsonl), another history, or builtin.",
-            callback=options.without_password,
+            metavar="SOURCE...",
+            help="A Parquet folder, a journal (.jsonl), another history, or builtin; or what others measured: "
+            "trtexec's tuning caches, --exportTimes, --exportProfile and logs, Torch-TensorRT's tuning caches.",
+            callback=_without_passwords,
         ),
     ],
     history: options.HistoryOption = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="What the files are; auto tells by their content.")
+    ] = "auto",
+    model: Annotated[Path | None, typer.Option(metavar="FILE", help="The ONNX file that was measured.")] = None,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Where to look for the ONNX files that the files name; may be repeated."),
+    ] = None,
+    shapes: options.ShapesOption = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="The GPU, such as 'NVIDIA H100 PCIe'.")] = "",
+    tensorrt_version: Annotated[str, typer.Option(metavar="VERSION", help="TensorRT's, where no file says it.")] = "",
+    route: Annotated[
+        str | None, typer.Option(metavar="ROUTE", help="What was measured, where no file says it; or default.")
+    ] = None,
+    family: options.FamilyOption = "unknown",
+    json: options.JsonOption = False,
 ) -> None:
     """Add measurements to a history; what it holds already is not added again."""
     from routecast.datasets.history import History
-    from routecast.tuner.sources import read_records
+    from routecast.datasets.importers.request import ImportRequest
+    from routecast.tuner.cli.exchange import gather, parse_route, show_import, show_nothing
 
-    records = read_records(source)
+    request = ImportRequest(
+        model, tuple(models or ()), options.parse_shapes(shapes), device, tensorrt_version, parse_route(route), family
+    )
+    gathered = gather(sources, request, form)
+    if gathered.files and not gathered.records.measurements:
+        show_nothing(gathered, json=json)
     with History(history) as opened:
-        new = opened.import_records(records)
-        typer.echo(f"{new} of {len(records.measurements)} measurements were new in {opened.place}")
+        new = opened.import_records(gathered.records)
+        show_import(gathered, new, opened.place, json=json)
 
 
 @app.command()

@@ -1,0 +1,8 @@
+"""A history in the forms that other tools read."""
+
+from __future__ import annotations
+
+from routecast.datasets.exporters.selection import select
+from routecast.datasets.exporters.trtexec import TrtexecCache, trtexec_cache, trtexec_expression
+
+__all__ = ["TrtexecCache", "select", "trtexec_cache", "trtexec_expression"]
