@@ -1,9 +1,8 @@
-"""What has come since a cost model was trained, and whether its predictions of that are worse than they used to be."""
+"""Whether predictions of what came since a cost model was trained are worse than its predictions at training."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,45 +70,6 @@ class Drift:
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form."""
         return asdict(self)
-
-
-def unknown_to(folders: Iterable[Path], measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements of routes that none of some saved cost models has learned from.
-
-    Further measurements of a known route in the same environment are repeats and no news; nor is the default route.
-
-    Args:
-        folders: of the cost models.
-        measurements: read once; only the new ones are kept.
-
-    Raises:
-        UsageError: what a cost model remembers is damaged.
-    """
-    known = np.unique(np.concatenate([np.empty(0, np.uint64), *map(_remembered_keys, folders)]))
-    found = []
-    for measurement in measurements:
-        key = _key(measurement.fingerprint, measurement.environment, str(measurement.route))
-        place = int(np.searchsorted(known, key))
-        if measurement.route and (place == len(known) or known[place] != key):
-            found.append(measurement)
-    return found
-
-
-def distinct_routes(measurements: Iterable[Measurement]) -> int:
-    """Number of routes, one of another model or environment counted apart."""
-    return len({(item.fingerprint, item.environment, item.route) for item in measurements})
-
-
-def _remembered_keys(folder: Path) -> Array:
-    columns = read_out_of_fold(folder, ("fingerprint", "environment", "route"))
-    keys = (_key(*row) for row in zip(*columns, strict=True))
-    return np.fromiter(keys, np.uint64)
-
-
-def _key(fingerprint: str, environment: str, route: str) -> np.uint64:
-    """64 bits instead of texts, so that millions of routes can be looked up in memory."""
-    text = f"{fingerprint} {environment} {route}".encode()
-    return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()))
 
 
 def drifts(champion: Ensemble, folder: Path, new: Records, known: Mapping[str, Environment]) -> list[Drift]:

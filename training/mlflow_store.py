@@ -44,7 +44,7 @@ def without_credentials(text: str) -> str:
 @contextmanager
 def failures() -> Iterator[None]:
     """Turns what MLflow and its store raise into one line."""
-    _quieten()
+    quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -56,16 +56,17 @@ def failures() -> Iterator[None]:
         raise RoutecastError(said) from None  # the cause may repeat the credentials
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Before MLflow is imported: no telemetry, and no log lines between those of the command."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")  # MLflow sets its loggers' levels when it is imported
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def connect() -> MlflowClient:
     """A client of the store; the folder of an SQLite store is made."""
-    _quieten()
+    quieten()
     uri = tracking_uri()
     local = local_store(uri)
     if local is not None:

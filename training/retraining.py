@@ -20,7 +20,8 @@ from routecast.datasets.history import History
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.places import exists, locate, shown
 from routecast.datasets.records import Records, builtin_records
-from routecast.training.drift import LEAST_MODELS, LEAST_ROUTES, Drift, distinct_routes, drifts, unknown_to
+from routecast.training.drift import LEAST_MODELS, LEAST_ROUTES, Drift, drifts
+from routecast.training.learned import distinct_routes, unlearned
 from routecast.training.registry import SHIPPED, Registered, Registry, open_registry
 from routecast.training.run import train
 from routecast.training.tracking import annotate
@@ -182,7 +183,7 @@ def _plan(history: History, policy: Policy) -> _Plan:
     registry = open_registry()
     champion = None if registry is None else registry.champion()
     folder = champion.folder if champion is not None else BUILTIN if (BUILTIN / "model.json").exists() else None
-    new = unknown_to([*([] if folder is None else [folder]), *_latest(registry)], history.measurements())
+    new = unlearned(history.measurements(), [*([] if folder is None else [folder]), *_latest(registry)])
     routes = distinct_routes(new)
     name = "" if folder is None else SHIPPED if champion is None else champion.version
     if folder is None:

@@ -22,7 +22,7 @@ from routecast.tuner.cli.networks import tune_command
 from routecast.tuner.cli.options import parse_ranges, parse_shapes
 from routecast.tuner.results import TuneResult
 
-COMMANDS = ("tune", "predict", "knobs", "collect", "train", "compare", "history", "networks", "doctor")
+COMMANDS = ("tune", "predict", "knobs", "collect", "train", "retrain", "compare", "history", "networks", "doctor")
 HEAVY = (
     "torch",
     "onnx",

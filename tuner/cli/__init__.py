@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from routecast.tuner.cli import collect, compare, doctor, history, knobs, networks, predict, train, tune
+from routecast.tuner.cli import collect, compare, doctor, history, knobs, networks, predict, retrain, train, tune
 from routecast.tuner.cli.errors import GuardedGroup
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ for command in (
     knobs.knobs,
     collect.collect,
     train.train,
+    retrain.retrain,
     compare.compare,
     doctor.doctor,
 ):

@@ -52,6 +52,8 @@ CostModelOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Cost model.", show_default="the registry's champion, or the shipped one"),
 ]
+MembersOption = Annotated[int | None, typer.Option(min=1, help="Networks in the ensemble.", show_default="5")]
+EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the history.", show_default="150")]
 AnyVersionOption = Annotated[
     bool, typer.Option("--any-version", help="Use the cost model even for a backend's version that it never saw.")
 ]

@@ -37,8 +37,8 @@ def train(
     ] = None,
     *,
     builtin: Annotated[bool, typer.Option(help="Learn from the shipped history as well.")] = True,
-    members: Annotated[int | None, typer.Option(min=1, help="Networks in the ensemble.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the history.")] = None,
+    members: options.MembersOption = None,
+    epochs: options.EpochsOption = None,
     seed: options.SeedOption = 0,
     track: Annotated[
         bool, typer.Option(help="Record the run in MLflow, register the model, promote it when it is better.")
@@ -47,7 +47,6 @@ def train(
     json: options.JsonOption = False,
 ) -> None:
     """Train a cost model from a history; it becomes the champion when it beats the champion of today."""
-    from routecast.training import TrainConfig
     from routecast.training import train as run
     from routecast.tuner.cli.output import console, print_json
     from routecast.tuner.sources import read_records
@@ -59,7 +58,7 @@ def train(
     try:
         outcome = run(
             records,
-            config=_config(TrainConfig(seed=seed), members, epochs),
+            config=configured(seed, members, epochs),
             builtin=builtin,
             track=track,
             output=output,
@@ -73,7 +72,11 @@ def train(
         _show(outcome)
 
 
-def _config(config: TrainConfig, members: int | None, epochs: int | None) -> TrainConfig:
+def configured(seed: int, members: int | None, epochs: int | None) -> TrainConfig:
+    """How to train, with the defaults where nothing was asked for."""
+    from routecast.training import TrainConfig
+
+    config = TrainConfig(seed=seed)
     return replace(
         config,
         members=config.members if members is None else members,
