@@ -98,12 +98,14 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def insert_new(engine: Engine, table: Table) -> Insert:
-    """A statement that stores the rows that the table does not hold yet."""
+    """A statement that stores the rows that the table does not hold yet, whose ``rowcount`` says how many."""
     if engine.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql
 
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+        statement: Insert = postgresql.insert(table).on_conflict_do_nothing()
+    else:
+        statement = sqlite.insert(table).on_conflict_do_nothing()
+    return statement.execution_options(preserve_rowcount=True)
 
 
 def use_write_ahead_log(engine: Engine) -> None:

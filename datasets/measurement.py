@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -138,7 +138,14 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
-        return {**asdict(self), "route": str(self.route)}
+        # Not ``asdict``, which copies a route part by part and takes ten times as long.
+        return {
+            **vars(self),
+            "route": str(self.route),
+            "accuracy": dict(self.accuracy),
+            "device_state": dict(self.device_state),
+            "local_profile": tuple(dict(vars(layer)) for layer in self.local_profile),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph, Node, Tensor
+from routecast.datasets.history import History
 from routecast.datasets.measurement import LocalTime, Measurement, Status
 from routecast.datasets.model import Model, open_model
 from routecast.datasets.records import Records
@@ -124,6 +125,26 @@ def make_records(count: int = 6, layers: int = 3) -> Records:
 def records() -> Records:
     """Six measurements, four of them ok, with their graph and environment."""
     return make_records()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a file of a history may be made."""
+    return tmp_path / "history.db"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def place(request: pytest.FixtureRequest, path: Path) -> str:
+    """An empty database of each kind."""
+    return str(path) if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def filled(place: str, records: Records) -> Iterator[History]:
+    """A history of each kind that holds the six measurements."""
+    with History(place) as history:
+        assert history.import_records(records) == len(records)
+        yield history
 
 
 @pytest.fixture

@@ -25,26 +25,21 @@ from routecast.datasets.route import Route
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "history.db"
-
-
-@pytest.fixture
-def filled(path: Path, records: Records) -> History:
-    history = History(path)
-    assert history.import_records(records) == len(records)
+def filled_file(path: Path, records: Records) -> History:
+    with History(path) as history:
+        history.import_records(records)
     return history
 
 
-def test_what_is_added_can_be_read_in_order(path: Path, records: Records) -> None:
+def test_what_is_added_can_be_read_in_order(place: str, records: Records) -> None:
     (graph,), (environment,) = records.graphs.values(), records.environments.values()
-    with History(path) as history:
+    with History(place) as history:
         history.add_graph(graph)
         history.add_environment(environment)
         for measurement in records.measurements:
             history.add(measurement)
         assert list(history.measurements()) == records.measurements
-    with History(path) as history:
+    with History(place) as history:
         assert history.graph(graph.fingerprint) == graph
         assert history.environment(environment.identity) == environment
         assert history.records() == records
@@ -88,10 +83,10 @@ def test_values_are_bound_and_never_parsed_as_sql(filled: History) -> None:
     assert list(filled.measurements(family=strange.family)) == [strange]
 
 
-def test_reading_sees_one_moment_while_others_write(filled: History, path: Path) -> None:
+def test_reading_sees_one_moment_while_others_write(filled: History, place: str) -> None:
     reading = filled.measurements()
     next(reading)
-    with History(path) as other:
+    with History(place) as other:
         other.add(Measurement("f", Route(), "e", Status.OK))
     assert len(list(reading)) == 5
     assert len(filled) == 7
@@ -120,14 +115,14 @@ def test_statistics(filled: History, records: Records) -> None:
     assert stats.to_json()["by_status"] == {"ok": 4, "build_failed": 2}
 
 
-def test_statistics_of_nothing(path: Path) -> None:
-    with History(path) as history:
+def test_statistics_of_nothing(place: str) -> None:
+    with History(place) as history:
         stats = history.stats()
     assert (stats.measurements, stats.ok_share, stats.first, stats.last) == (0, 0.0, "", "")
 
 
-def test_a_backend_is_unknown_when_its_environment_was_not_stored(path: Path) -> None:
-    with History(path) as history:
+def test_a_backend_is_unknown_when_its_environment_was_not_stored(place: str) -> None:
+    with History(place) as history:
         history.add(Measurement("f", Route(), "elsewhere", Status.OK))
         assert history.stats().by_backend == {"unknown": 1}
 
@@ -135,22 +130,22 @@ def test_a_backend_is_unknown_when_its_environment_was_not_stored(path: Path) ->
 # ---- several processes
 
 
-def _write(path: Path, records: Records, writer: int) -> None:
-    with History(path) as history:
+def _write(place: str, records: Records, writer: int) -> None:
+    with History(place) as history:
         history.import_records(records)
         for index in range(25):
             history.add(Measurement("f", Route(), "e", Status.OK, run=f"writer{writer}", model=str(index)))
 
 
-def test_two_processes_make_and_write_one_history(path: Path, records: Records) -> None:
+def test_two_processes_make_and_write_one_history(place: str, records: Records) -> None:
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write, args=(path, records, writer)) for writer in range(2)]
+    writers = [context.Process(target=_write, args=(place, records, writer)) for writer in range(2)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join(60)
     assert [writer.exitcode for writer in writers] == [0, 0]
-    with History(path) as history:
+    with History(place) as history:
         runs = Counter(measurement.run for measurement in history.measurements())
         assert runs["writer0"] == runs["writer1"] == 25
         assert len(history) == 50 + len(records)
@@ -170,8 +165,8 @@ while True:
 """
 
 
-def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
+def test_a_killed_writer_loses_nothing_it_was_told_is_stored(place: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED, place], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line == "20\n":
@@ -180,13 +175,13 @@ def test_a_killed_writer_loses_nothing_it_was_told_is_stored(path: Path) -> None
     told = 20 + len(process.stdout.read().split())
     process.stdout.close()
     process.wait()
-    with History(path) as history:
+    with History(place) as history:
         stored = {measurement.identity for measurement in history.measurements()}
         assert {str(number) for number in range(told + 1)} <= stored
         history.add(Measurement("f", Route(), "e", Status.OK))
 
 
-# ---- what can be wrong
+# ---- what can be wrong with a file
 
 
 def test_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +213,7 @@ def test_not_a_database(path: Path) -> None:
         History(path)
 
 
-def test_damaged_database(filled: History, path: Path) -> None:
-    filled.close()
+def test_damaged_database(filled_file: History, path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
@@ -234,8 +228,7 @@ def test_database_of_something_else(path: Path) -> None:
         History(path)
 
 
-def test_newer_schema(filled: History, path: Path) -> None:
-    filled.close()
+def test_newer_schema(filled_file: History, path: Path) -> None:
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE routecast SET value = '3' WHERE key = 'schema'")
     with pytest.raises(UsageError, match="has schema 3, this routecast knows up to 2: upgrade"):
@@ -256,8 +249,7 @@ def test_file_that_cannot_be_opened(tmp_path: Path) -> None:
         History(tmp_path / "link.db")
 
 
-def test_locked(filled: History, path: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled.close()
+def test_locked(filled_file: History, path: Path, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     history = History(path)
     holder = sqlite3.connect(path, isolation_level=None)
@@ -269,17 +261,16 @@ def test_locked(filled: History, path: Path, records: Records, monkeypatch: pyte
     assert len(history) == 7
 
 
-def test_full_disk_keeps_what_was_there(filled: History, records: Records) -> None:
+def test_full_disk_keeps_what_was_there(filled_file: History, records: Records) -> None:
     def limit(connection: sqlite3.Connection, _record: object) -> None:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    filled.close()
-    event.listen(filled._engine, "connect", limit)
+    event.listen(filled_file._engine, "connect", limit)
     large = [replace(records.measurements[0], identity=str(number), message="x" * 5000) for number in range(40)]
     with pytest.raises(RoutecastError, match="the disk is full"):
-        filled.add_many(large)
-    assert filled.records() == records
+        filled_file.add_many(large)
+    assert filled_file.records() == records
 
 
 def test_environment_numbers_of_the_first_are_kept(path: Path) -> None:
