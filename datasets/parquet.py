@@ -8,7 +8,8 @@ floats and repeated texts are dictionary-encoded, so that a profile costs about 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,15 @@ from routecast.datasets.measurement import Measurement
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SCHEMA = 1
 """Version of the files; raised when an older reader would misread them."""
+
+MEASUREMENTS = "measurements.parquet"
+ROW_GROUP = 16384
+"""Measurements per row group: what a reader decodes at once."""
+BATCH, BUFFER = 512, 1 << 20
 
 TEXTS = ("fingerprint", "route", "environment", "status", "model", "family", "purpose", "run", "message")
 UNIQUE_TEXTS = ("identity", "created", "engine_hash")
@@ -54,7 +61,7 @@ def write(
     schema = _schema()
     rows = [_row(measurement) for measurement in measurements]
     columns = {name: [row[name] for row in rows] for name in schema.names}
-    _write(pa.table(columns, schema=schema), folder / "measurements.parquet")
+    _write(pa.table(columns, schema=schema), folder / MEASUREMENTS)
     _write(
         _keyed("fingerprint", {key: graph.to_json() for key, graph in graphs.items()}),
         folder / "graphs.parquet",
@@ -69,19 +76,62 @@ def read(folder: Path) -> Parts:
     Raises:
         UsageError: a file is missing, damaged or of a newer schema.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give one that holds measurements.parquet")
-    rows = _read(folder / "measurements.parquet").to_pylist()
-    graphs = _read(folder / "graphs.parquet").to_pylist()
-    environments = _read(folder / "environments.parquet").to_pylist()
-    try:
+    graphs, environments = read_graphs(folder), read_environments(folder)
+    with _ours(folder):
         return (
-            [_measurement(row) for row in rows],
-            {row["fingerprint"]: Graph.from_json(json.loads(row["content"])) for row in graphs},
-            {row["identity"]: Environment.from_json(json.loads(row["content"])) for row in environments},
+            list(stream(folder)),
+            {key: Graph.from_json(json.loads(text)) for key, text in graphs.items()},
+            {key: Environment.from_json(json.loads(text)) for key, text in environments.items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{folder} holds Parquet files that routecast did not write: {error!r}") from error
+
+
+def stream(folder: Path) -> Iterator[Measurement]:
+    """Reads the measurements in their order, a few at a time.
+
+    Raises:
+        UsageError: the file is missing, damaged or of a newer schema.
+    """
+    path = folder / MEASUREMENTS
+    file = _open(path)
+    with file, _intact(path), _ours(folder):
+        # A batch ends with its row group, so that no more than one of them is ever decoded.
+        for batch in file.iter_batches(batch_size=BATCH):
+            for row in batch.to_pylist():
+                yield _measurement(row)
+
+
+def count(folder: Path) -> int:
+    """How many measurements there are.
+
+    Raises:
+        UsageError: the file is missing, damaged or of a newer schema.
+    """
+    with _open(folder / MEASUREMENTS) as file:
+        return int(file.metadata.num_rows)
+
+
+def read_graphs(folder: Path) -> dict[str, str]:
+    """The JSON of each graph, by fingerprint.
+
+    Raises:
+        UsageError: the file is missing, damaged or of a newer schema.
+    """
+    return _texts(folder / "graphs.parquet", "fingerprint")
+
+
+def read_environments(folder: Path) -> dict[str, str]:
+    """The JSON of each environment, by identity.
+
+    Raises:
+        UsageError: the file is missing, damaged or of a newer schema.
+    """
+    return _texts(folder / "environments.parquet", "identity")
+
+
+def _texts(path: Path, key: str) -> dict[str, str]:
+    with _open(path) as file, _intact(path), _ours(path.parent):
+        table = file.read([key, "content"])
+        return dict(zip(table[key].to_pylist(), table["content"].to_pylist(), strict=True))
 
 
 def _pyarrow() -> Any:
@@ -131,24 +181,50 @@ def _write(table: pa.Table, path: Path) -> None:
     table = table.replace_schema_metadata({"routecast_schema": str(SCHEMA)})
     part = path.with_suffix(".part")
     try:
-        parquet.write_table(table, part, compression="zstd", compression_level=19)
+        parquet.write_table(
+            table,
+            part,
+            compression="zstd",
+            compression_level=19,
+            row_group_size=ROW_GROUP,
+            write_page_checksum=True,
+        )
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise RoutecastError(f"cannot write {path}: {error}; free some space or choose another folder") from error
 
 
-def _read(path: Path) -> pa.Table:
-    pa = _pyarrow()
-    from pyarrow import parquet
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    """Says which file is damaged."""
+    try:
+        yield
+    except (_pyarrow().ArrowException, OSError) as error:
+        raise UsageError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
 
+
+@contextmanager
+def _ours(folder: Path) -> Iterator[None]:
+    """Says that a file holds something else than it should."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder} holds Parquet files that routecast did not write: {error!r}") from error
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    """Opens a file whose pages are read when they are asked for, and checked where it holds checksums."""
+    _pyarrow()
+    from pyarrow import parquet as pq
+
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: no such folder; give one that holds {MEASUREMENTS}")
     if not path.is_file():
         raise UsageError(f"{path}: no such file; a set of records has measurements, graphs and environments")
-    try:
-        table = parquet.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
-    version = int((table.schema.metadata or {}).get(b"routecast_schema", b"0"))
+    with _intact(path):
+        file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
+    version = int((file.metadata.metadata or {}).get(b"routecast_schema", b"0"))
     if version > SCHEMA:
         raise UsageError(f"{path} has schema {version}, this routecast reads up to {SCHEMA}: upgrade routecast")
-    return table
+    return file

@@ -11,8 +11,8 @@ from pathlib import Path
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import Measurement
+from routecast.datasets.parquet import MEASUREMENTS
 
-MEASUREMENTS = "measurements.parquet"
 BUILTIN = Path(__file__).parent / "builtin"
 
 

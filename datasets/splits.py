@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from routecast.datasets.errors import UsageError
 
 
-def family_folds(families: Sequence[str], folds: int, seed: int = 0) -> list[frozenset[str]]:
+def family_folds(families: Sequence[str] | Mapping[str, int], folds: int, seed: int = 0) -> list[frozenset[str]]:
     """Deals families into folds that hold about as many measurements each.
 
     The largest family goes first, always into the fold with the fewest measurements; families and folds of
     equal size are taken in random order.
 
     Args:
-        families: the family of each measurement.
+        families: the family of each measurement, or the number of measurements of each family.
         folds: how many folds; there are fewer when there are fewer families.
         seed: of the random order.
 
@@ -68,7 +68,7 @@ def held_out_families(families: Sequence[str], share: float, seed: int = 0) -> f
     return frozenset(held or {min(sizes, key=lambda family: sizes[family])})
 
 
-def _shuffled_sizes(families: Sequence[str], seed: int) -> dict[str, int]:
+def _shuffled_sizes(families: Sequence[str] | Mapping[str, int], seed: int) -> dict[str, int]:
     sizes = Counter(families)
     names = sorted(sizes)
     order = np.random.default_rng(seed).permutation(len(names))

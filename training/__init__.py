@@ -11,13 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from routecast.training.config import TrainConfig, TrainObserver
     from routecast.training.evaluation import Evaluation, evaluate
+    from routecast.training.retraining import Policy, RetrainOutcome, retrain, roll_back
     from routecast.training.run import TrainOutcome, find_cost_model, train
     from routecast.training.tracking import load_champion, tracking_uri
-    from routecast.training.trainer import TrainConfig, TrainingResult, TrainObserver, train_ensemble
+    from routecast.training.trainer import TrainingResult, train_ensemble
 
 __all__ = [
     "Evaluation",
+    "Policy",
+    "RetrainOutcome",
     "TrainConfig",
     "TrainObserver",
     "TrainOutcome",
@@ -25,6 +29,8 @@ __all__ = [
     "evaluate",
     "find_cost_model",
     "load_champion",
+    "retrain",
+    "roll_back",
     "tracking_uri",
     "train",
     "train_ensemble",
@@ -33,9 +39,11 @@ __all__ = [
 # The modules do not bear the names of the functions: a module, once imported, would hide the function.
 _MODULES = {
     "evaluation": ("Evaluation", "evaluate"),
+    "retraining": ("Policy", "RetrainOutcome", "retrain", "roll_back"),
     "run": ("TrainOutcome", "find_cost_model", "train"),
     "tracking": ("load_champion", "tracking_uri"),
-    "trainer": ("TrainConfig", "TrainObserver", "TrainingResult", "train_ensemble"),
+    "config": ("TrainConfig", "TrainObserver"),
+    "trainer": ("TrainingResult", "train_ensemble"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,9 +1,11 @@
-"""Turns a history into training examples: one example per model and environment, with all its routes."""
+"""Turns what was measured of a model in an environment into training examples: its routes and their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +19,24 @@ from routecast.costmodel.features import (
     TextFeatures,
     Token,
     environment_features,
-    graph_features,
     token_features,
 )
-from routecast.costmodel.repeats import combine
+from routecast.costmodel.repeats import Repeats, combine
+from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import Measurement
-from routecast.datasets.records import Records
 from routecast.datasets.route import Route
 from routecast.training.losses import Targets
+
+MOST_ROUTES = 256
+"""Routes of one example; a model with more becomes several, since ranking compares each route with each other."""
+
+Part = TypeVar("Part", GraphBatch, TokenBatch, RouteBatch, Targets)
 
 
 @dataclass(frozen=True)
 class Example:
-    """One model in one environment, with R routes made of T distinct tokens.
+    """Routes of one model in one environment: R routes made of T distinct tokens.
 
     Attributes:
         fingerprint: of the graph.
@@ -41,7 +47,6 @@ class Example:
         device: features of the environment.
         tokens: the T tokens.
         token_features: their features.
-        routes: what was measured, repeated measurements combined; the default route only if it was built.
         route_tokens: indices into the tokens, route after route.
         lengths: number of settings of each route, shape (R,).
         log_ratio, noise, failed, log_build: targets of the routes, NaN where unknown, shape (R,).
@@ -59,7 +64,6 @@ class Example:
     device: TextFeatures
     tokens: tuple[Token, ...]
     token_features: TextFeatures
-    routes: tuple[Route, ...]
     route_tokens: Integers
     lengths: Integers
     log_ratio: Floats
@@ -71,6 +75,15 @@ class Example:
     log_local_sum: float
     gap: float
 
+    @cached_property
+    def routes(self) -> tuple[Route, ...]:
+        """What was measured, repeated measurements combined; the default route only if it was built."""
+        ends = np.cumsum(self.lengths)
+        return tuple(
+            Route(self.tokens[token] for token in self.route_tokens[end - length : end])
+            for end, length in zip(ends, self.lengths, strict=True)
+        )
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -81,51 +94,65 @@ class Batch:
     routes: RouteBatch
     targets: Targets
 
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return type(self)(
+            _moved(self.graphs, device),
+            _moved(self.tokens, device),
+            _moved(self.routes, device),
+            _moved(self.targets, device),
+        )
 
-def make_examples(records: Records) -> list[Example]:
-    """Examples of every model and environment, in the order of their first measurement.
 
-    Measurements whose graph or environment the records lack, and graphs without operators, are left out.
+def _moved(part: Part, device: torch.device) -> Part:
+    return type(part)(**{item.name: getattr(part, item.name).to(device) for item in fields(part)})
+
+
+def make_examples(
+    graph: Graph, environment: Environment, features: GraphFeatures, found: Sequence[Measurement]
+) -> Iterator[Example]:
+    """Examples of one model in one environment: one, or several when more than ``MOST_ROUTES`` were measured.
+
+    Args:
+        graph: the model's graph, with at least one node.
+        environment: where it was measured.
+        features: of the graph in this environment.
+        found: all measurements of the two, at least one, in the order they were made.
     """
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in records.measurements:
-        if measurement.fingerprint in records.graphs and measurement.environment in records.environments:
-            groups.setdefault((measurement.fingerprint, measurement.environment), []).append(measurement)
-    return [
-        _example(records, fingerprint, environment, found)
-        for (fingerprint, environment), found in groups.items()
-        if records.graphs[fingerprint].nodes
-    ]
-
-
-def _example(records: Records, fingerprint: str, environment: str, found: Sequence[Measurement]) -> Example:
-    graph, device = records.graphs[fingerprint], records.environments[environment]
-    repeats = combine(found)
-    settings = [tuple(item.route.items()) for item in repeats]
-    tokens = tuple(dict.fromkeys(token for route in settings for token in route))
-    place = {token: index for index, token in enumerate(tokens)}
     shares, local_sum, gap = _local(graph, found)
-    return Example(
-        fingerprint=fingerprint,
-        environment=environment,
-        model=found[0].model,
-        family=found[0].family,
-        graph=graph_features(graph, device),
-        device=environment_features(device),
-        tokens=tokens,
-        token_features=token_features(tokens),
-        routes=tuple(item.route for item in repeats),
-        route_tokens=np.array([place[token] for route in settings for token in route], np.int64),
-        lengths=np.array([len(route) for route in settings], np.int64),
-        log_ratio=_floats([item.log_ratio if item.route else None for item in repeats]),
-        noise=_floats([item.noise for item in repeats]),
-        failed=_floats([item.failed if item.route else None for item in repeats]),
-        log_build=_floats([item.log_build for item in repeats]),
-        log_default=_mean_log([measurement.default_ms for measurement in found if measurement.default_ms]),
-        local_shares=shares,
-        log_local_sum=local_sum,
-        gap=gap,
-    )
+    log_default = _mean_log([measurement.default_ms for measurement in found if measurement.default_ms])
+    for repeats in _pieces(combine(found)):
+        settings = [tuple(item.route.items()) for item in repeats]
+        tokens = tuple(dict.fromkeys(token for route in settings for token in route))
+        place = {token: index for index, token in enumerate(tokens)}
+        yield Example(
+            fingerprint=found[0].fingerprint,
+            environment=found[0].environment,
+            model=found[0].model,
+            family=found[0].family,
+            graph=features,
+            device=environment_features(environment),
+            tokens=tokens,
+            token_features=token_features(tokens),
+            route_tokens=np.array([place[token] for route in settings for token in route], np.int64),
+            lengths=np.array([len(route) for route in settings], np.int64),
+            log_ratio=_floats([item.log_ratio if item.route else None for item in repeats]),
+            noise=_floats([item.noise for item in repeats]),
+            failed=_floats([item.failed if item.route else None for item in repeats]),
+            log_build=_floats([item.log_build for item in repeats]),
+            log_default=log_default,
+            local_shares=shares,
+            log_local_sum=local_sum,
+            gap=gap,
+        )
+
+
+def _pieces(repeats: Sequence[Repeats]) -> Iterator[Sequence[Repeats]]:
+    """Deals routes at random into as few pieces of about equal size as ``MOST_ROUTES`` allows."""
+    count = -(-len(repeats) // MOST_ROUTES)
+    order = np.random.default_rng(len(repeats)).permutation(len(repeats)) if count > 1 else np.arange(len(repeats))
+    for piece in np.array_split(order, count):
+        yield [repeats[place] for place in np.sort(piece)]
 
 
 def _local(graph: Graph, found: Sequence[Measurement]) -> tuple[Floats, float, float]:

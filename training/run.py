@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from routecast.costmodel import BUILTIN, load_cost_model
-from routecast.costmodel.storage import SCHEMA
-from routecast.datasets.errors import UsageError
+from routecast.costmodel.storage import DESCRIPTION, SCHEMA
+from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.history import History
-from routecast.datasets.records import Records, builtin_records
+from routecast.datasets.parquet_history import ParquetHistory, builtin_histories
+from routecast.datasets.records import Records
 from routecast.training.charts import draw
+from routecast.training.config import TrainConfig, TrainObserver
 from routecast.training.evaluation import LEARNED, Evaluation, evaluate
 from routecast.training.promotion import contest, remembered, save_out_of_fold
-from routecast.training.tracking import ARTIFACT, Champion, Tracker, load_champion
-from routecast.training.trainer import TrainConfig, TrainingResult, TrainObserver, train_ensemble
+from routecast.training.registry import SHIPPED, Registered, Registry
+from routecast.training.store import ExampleStore
+from routecast.training.streaming import Source
+from routecast.training.tracking import ARTIFACT, Tracker, load_champion
+from routecast.training.trainer import TrainingResult, example_store, train_ensemble
 
 if TYPE_CHECKING:
     from routecast.costmodel.ensemble import Ensemble
-
-SHIPPED = "shipped"
-"""What stands for a version when the shipped weights are the ones to beat."""
 
 
 @dataclass(frozen=True)
@@ -54,42 +57,48 @@ class TrainOutcome:
 
 
 def train(
-    history: History | Records | str | Path | None = None,
+    history: Source | Records | str | Path | None = None,
     *,
     config: TrainConfig | None = None,
     builtin: bool = True,
     track: bool = True,
     output: str | Path | None = None,
     observer: TrainObserver | None = None,
+    processes: int = 1,
+    device: str = "cpu",
 ) -> TrainOutcome:
     """Trains a cost model and makes it the champion if it beats the champion of today.
 
+    The history is read as a stream into a file of about 0.5 kB per measurement in the folder for temporary files
+    (``TMPDIR``); memory does not grow with it. Figures of a large history are of a sample of it (``store.SAMPLE``).
+
     Args:
-        history: what to learn from: a history, records, or the path of a history; None is the user's own
-            history.
+        history: what to learn from: a ``History``, a ``ParquetHistory``, records, or the path or URL of a history or
+            the folder of its Parquet files; None is the user's own history.
         config: how to train.
         builtin: whether the shipped history is learned from as well.
         track: whether the run is recorded in MLflow; without, nothing is registered or promoted.
         output: folder to save the cost model in as well; needed when the run is not tracked.
         observer: is told how training goes.
+        processes: how many train together on this machine, each with a batch of its own per step.
+        device: where they compute: ``cpu``, or ``cuda`` for a GPU per process.
 
     Raises:
-        UsageError: there is nothing to learn from, or nowhere to save to.
-        RoutecastError: the MLflow store cannot be used.
+        UsageError: there is nothing to learn from, nowhere to save to, or fewer GPUs than processes.
+        RoutecastError: the MLflow store cannot be used, or a process failed.
     """
     if not track and output is None:
         raise UsageError("a training run that is not tracked needs a folder for the cost model: give an output")
-    records = _records(history)
-    if builtin:
-        records = builtin_records().merged(records)
     config = config or TrainConfig()
-    if not track and output is not None:
-        result = train_ensemble(records, config, observer)
-        folder = Path(output)
-        evaluation = _save(result, records, folder)
-        figures = evaluation.figures[LEARNED]
-        return TrainOutcome("", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged")
-    return _tracked(records, config, None if output is None else Path(output), observer)
+    with _opened(history) as source, example_store(*(builtin_histories() if builtin else ()), source) as store:
+        learn = _Learning(store, config, processes, device)
+        if not track and output is not None:
+            result, folder = learn(observer), Path(output)
+            evaluation = _evaluate(result, store)
+            _save(result, evaluation, folder)
+            figures = evaluation.figures[LEARNED]
+            return TrainOutcome("", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged")
+        return _tracked(learn, None if output is None else Path(output), observer)
 
 
 def find_cost_model(path: str | Path | None = None) -> Ensemble | None:
@@ -106,54 +115,91 @@ def find_cost_model(path: str | Path | None = None) -> Ensemble | None:
     return load_cost_model() if (BUILTIN / "model.json").exists() else None
 
 
-def _records(history: History | Records | str | Path | None) -> Records:
-    if isinstance(history, Records):
-        return history
-    if isinstance(history, History):
-        return history.records()
-    with History(history) as opened:
-        return opened.records()
+@dataclass(frozen=True)
+class _Learning:
+    """A training run that has its examples and only needs an observer."""
+
+    store: ExampleStore
+    config: TrainConfig
+    processes: int
+    device: str
+
+    def __call__(self, observer: TrainObserver | None) -> TrainingResult:
+        return train_ensemble(self.store, self.config, observer, self.processes, self.device)
 
 
-def _tracked(
-    records: Records, config: TrainConfig, output: Path | None, observer: TrainObserver | None
-) -> TrainOutcome:
+@contextmanager
+def _opened(history: Source | Records | str | Path | None) -> Iterator[Source | Records]:
+    if history is not None and not isinstance(history, (str, Path)):
+        yield history
+    elif history is not None and "://" not in str(history) and Path(history).is_dir():
+        yield ParquetHistory(history)
+    else:
+        with History(history) as opened:
+            yield opened
+
+
+def _tracked(learn: _Learning, output: Path | None, observer: TrainObserver | None) -> TrainOutcome:
+    store = learn.store
     with Tracker() as tracker, tempfile.TemporaryDirectory() as scratch:
         losses = _Losses(observer)
-        tracker.describe(params=_params(config), tags=_tags(records))
-        result = train_ensemble(records, config, losses)
+        tracker.describe(params=_params(learn.config), tags=_tags(store))
+        result = learn(losses)
         tracker.log(losses.by_epoch)
         model = Path(scratch) / ARTIFACT
-        evaluation = _save(result, records, model)
+        evaluation = _evaluate(result, store)
+        _save(result, evaluation, model)
         tracker.log({0: _values(evaluation)})
         tracker.keep(model, ARTIFACT)
         draw(evaluation, result.out_of_fold, Path(scratch) / "figures")
         tracker.keep(Path(scratch) / "figures", "figures")
-        champion = tracker.champion()
-        promoted, previous, reason = _judge(result, champion, records)
-        version = tracker.register({**_tags(records), "schema": str(SCHEMA), "verdict": reason})
-        if promoted:
-            tracker.promote(version)
+        version = tracker.register({**_tags(store), "schema": str(SCHEMA)})
+        promoted, previous, reason = _settle(tracker.registry, version, result, store.records(store.sample()))
         tracker.describe(tags={"promoted": str(promoted), "verdict": reason})
         folder = tracker.local_model()
         if output is not None:
-            _save(result, records, output, evaluation)
+            _save(result, evaluation, output)
             folder = output
     figures = evaluation.figures[LEARNED]
     return TrainOutcome(tracker.run_id, version, folder, figures, evaluation, promoted, previous, reason)
 
 
-def _save(result: TrainingResult, records: Records, folder: Path, known: Evaluation | None = None) -> Evaluation:
-    """Writes weights, out-of-fold predictions and evaluation into one folder."""
-    result.model.save(folder)
-    save_out_of_fold(result.out_of_fold, folder)
-    evaluation = known or evaluate(records, result.out_of_fold)
-    text = json.dumps(evaluation.to_json(), indent=1, sort_keys=True)
-    (folder / "evaluation.json").write_text(text + "\n", encoding="utf-8")
-    return evaluation
+def _evaluate(result: TrainingResult, store: ExampleStore) -> Evaluation:
+    """Figures on what was held out, with the digest of the whole history."""
+    return replace(evaluate(store.records(store.sample()), result.out_of_fold), digest=store.summary.digest)
 
 
-def _judge(result: TrainingResult, champion: Champion | None, records: Records) -> tuple[bool, str | None, str]:
+def _save(result: TrainingResult, evaluation: Evaluation, folder: Path) -> None:
+    """Writes weights, out-of-fold predictions and evaluation into one folder, such that no mixture is ever there.
+
+    A process that ends in the middle leaves a folder without ``model.json``, which is no cost model.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".routecast-", dir=folder) as scratch:
+            part = Path(scratch)
+            result.model.save(part)
+            save_out_of_fold(result.out_of_fold, part)
+            text = json.dumps(evaluation.to_json(), indent=1, sort_keys=True)
+            (part / "evaluation.json").write_text(text + "\n", encoding="utf-8")
+            (folder / DESCRIPTION).unlink(missing_ok=True)
+            for path in sorted(part.iterdir(), key=lambda path: path.name == DESCRIPTION):
+                path.replace(folder / path.name)
+    except OSError as error:
+        raise RoutecastError(f"cannot save the cost model to {folder}: {error.strerror}") from error
+
+
+def _settle(registry: Registry, version: str, result: TrainingResult, records: Records) -> tuple[bool, str | None, str]:
+    """Judges and promotes; anew when another run has moved the alias between the two."""
+    while True:
+        champion = registry.champion()
+        promoted, previous, reason = _judge(result, champion, records)
+        if not promoted or registry.promote(version, champion, previous):
+            registry.tag(version, "verdict", reason)
+            return promoted, previous, reason
+
+
+def _judge(result: TrainingResult, champion: Registered | None, records: Records) -> tuple[bool, str | None, str]:
     """Whether to promote, what had to be beaten, and why."""
     if champion is None and not (BUILTIN / "model.json").exists():
         return True, None, "promoted: there was no champion"
@@ -178,8 +224,8 @@ def _params(config: TrainConfig) -> dict[str, object]:
     return flat
 
 
-def _tags(records: Records) -> dict[str, str]:
-    return {"history": records.digest(), "measurements": str(len(records))}
+def _tags(store: ExampleStore) -> dict[str, str]:
+    return {"history": store.summary.digest, "measurements": str(store.summary.measurements)}
 
 
 def _values(evaluation: Evaluation) -> dict[str, float]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from routecast.training.trainer import TrainObserver
+from routecast.training.config import TrainObserver
 from routecast.tuner.progress import duration
 
 if TYPE_CHECKING:

@@ -10,9 +10,16 @@ import pytest
 from routecast.datasets.measurement import LocalTime, Purpose, Status
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
-from routecast.training.examples import collate, make_examples
+from routecast.training import examples
+from routecast.training.examples import Example, collate
+from routecast.training.trainer import example_store
 
 Generator = Callable[..., Records]
+
+
+def make_examples(records: Records) -> list[Example]:
+    with example_store(records) as store:
+        return list(store)
 
 
 def test_one_example_per_model_with_its_routes(synthetic: Generator) -> None:
