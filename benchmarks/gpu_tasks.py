@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,12 @@ class Task:
     """One part of the benchmark.
 
     Attributes:
-        kind: ``tune``, ``control``, ``kill`` or ``trap``.
+        kind: ``tune``, ``control``, ``kill`` or ``trap``; ``victim`` is the tune that ``kill`` kills.
         network: name in ``gpu_networks``.
         search: one of ``SEARCHES``.
         seed: of the tune.
         repeats: of the control.
+        resume: whether a tune goes on with an interrupted one.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Task:
     search: str = "routecast"
     seed: int = 0
     repeats: int = 1
+    resume: bool = False
 
     @property
     def name(self) -> str:
@@ -127,7 +129,7 @@ def add_row(setting: Setting, row: Mapping[str, Any]) -> None:
 def do(task: Task, setting: Setting) -> None:
     """Does a task; what cannot be done is a row as well."""
     kinds: dict[str, Callable[[Task, Setting], Iterable[dict[str, Any]]]] = {
-        "tune": _tune, "control": _control, "kill": _kill, "trap": _trap,
+        "tune": _tune, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
     }  # fmt: skip
     try:
         for row in kinds[task.kind](task, setting):
@@ -135,6 +137,13 @@ def do(task: Task, setting: Setting) -> None:
     except Exception as error:  # whatever it was, the others go on
         add_row(setting, {**asdict(task), "error": f"{type(error).__name__}: {str(error)[:400]}"})
         raise
+
+
+def task_command(task: Task, setting: Setting) -> list[str]:
+    """What does a task in a process of its own."""
+    script = Path(__file__).with_name("gpu_tuning.py")
+    words = [sys.executable, script, "task", setting.folder, json.dumps(asdict(task)), "--backend", setting.backend]
+    return [str(word) for word in [*words, "--cost-model", setting.cost_model, "--builds", setting.builds]]
 
 
 def known_network(name: str) -> Network:
@@ -159,8 +168,23 @@ def _open(task: Task, setting: Setting) -> tuple[Network, Model]:
 
 
 def _tune(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
-    network, model = _open(task, setting)
     scratch = setting.scratch(task)
+    result = _tuned(task, setting, scratch / "history.db", setting.folder / "tunes" / task.name)
+    for heavy in [*result.output.glob("*.engine"), *result.output.glob("*.onnx*")]:
+        heavy.unlink()
+    shutil.rmtree(scratch)
+    yield tune_row(result)
+
+
+def _victim(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
+    killer = replace(task, kind="kill", resume=False)
+    folder = setting.folder / "work" / killer.name
+    _tuned(task, setting, folder / "history.db", folder / "tuned")
+    return ()
+
+
+def _tuned(task: Task, setting: Setting, history: Path, output: Path) -> TuneResult:
+    network, model = _open(task, setting)
     strategy, backend = SEARCHES[task.search]
     config = TuneConfig(
         backend=backend or setting.backend,
@@ -170,19 +194,15 @@ def _tune(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
         seed=task.seed,
         timeout_s=TIMEOUT_S,
     )
-    output = setting.folder / "tunes" / task.name
-    result = tune(
+    return tune(
         model,
         family=network.family,
         ranges=network.ranges,
-        history=scratch / "history.db",
+        history=history,
         output=output,
+        resume=task.resume,
         config=config,
     )
-    for heavy in [*output.glob("*.engine"), *output.glob("*.onnx*")]:
-        heavy.unlink()
-    shutil.rmtree(scratch)
-    yield tune_row(result)
 
 
 def tune_row(result: TuneResult) -> dict[str, Any]:
@@ -243,23 +263,20 @@ def _trap(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
 
 
 def _kill(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
-    """Kills ``routecast tune`` between two measurements or in one, then resumes it."""
-    path, scratch = setting.network(task), setting.scratch(task)
+    """Kills a tune while it measures a route, then resumes it."""
+    setting.network(task)
+    scratch = setting.scratch(task)
     history = scratch / "history.db"
-    command = [
-        sys.executable, "-m", "routecast.tuner.cli", "tune", str(path), "--backend", setting.backend,
-        "--builds", str(setting.builds), "--timeout", str(TIMEOUT_S), "--history", str(history),
-        "--output", str(scratch / "tuned"), *(["--cost-model", setting.cost_model] if setting.cost_model else []),
-    ]  # fmt: skip
+    victim = replace(task, kind="victim")
     began = time.monotonic()
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(task_command(victim, setting))
     while process.poll() is None and len(_explored(_measured(history))) < _KILLED_AFTER:
         time.sleep(0.3)
     time.sleep(1.0)  # the next route is under way then
     process.send_signal(signal.SIGKILL)
     killed = process.wait()
     before = _measured(history)
-    resumed = subprocess.run([*command, "--resume"], check=False).returncode
+    resumed = subprocess.run(task_command(replace(victim, resume=True), setting), check=False).returncode
     after = _measured(history)
     routes = Counter(str(item.route) for item in _explored(after))
     result = TuneResult.load(scratch / "tuned") if resumed == 0 else None

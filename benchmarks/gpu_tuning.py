@@ -30,7 +30,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -42,7 +41,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from gpu_tasks import Setting, Task, add_row, do, export
+from gpu_tasks import Setting, Task, add_row, do, export, task_command
 
 from routecast.costmodel import BUILTIN
 
@@ -121,11 +120,10 @@ class Lane:
         if began > self._until:
             add_row(self._setting, {**asdict(task), "error": "not begun: no time was left"})
             return
-        command = [sys.executable, __file__, "task", str(self._setting.folder), json.dumps(asdict(task))]
         log = self._setting.folder / "logs" / f"{task.name}.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [*command, *_options(self._setting), "--cores", ",".join(map(str, self._cores))],
+                [*task_command(task, self._setting), "--cores", ",".join(map(str, self._cores))],
                 env=self._environment, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         try:
@@ -136,11 +134,6 @@ class Lane:
             code = process.wait()
             add_row(self._setting, {**asdict(task), "error": "not finished: no time was left"})
         print(f"{time.strftime('%H:%M:%S')} {task.name}: exit {code} after {time.time() - began:.0f} s", flush=True)
-
-
-def _options(setting: Setting) -> list[str]:
-    values = {"--backend": setting.backend, "--cost-model": setting.cost_model, "--builds": str(setting.builds)}
-    return [word for pair in values.items() for word in pair]
 
 
 def run(options: argparse.Namespace, setting: Setting) -> None:

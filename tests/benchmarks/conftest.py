@@ -1,0 +1,8 @@
+"""Makes the scripts in ``benchmarks/`` importable, as they are to each other."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
