@@ -1,5 +1,6 @@
 """Collecting: what is chosen, and that nothing held is measured again."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from routecast.datasets.errors import UsageError
 from routecast.datasets.history import History
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Purpose
-from routecast.datasets.route import Knob, RouteSpace
+from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.datasets.zoo import Network
 from routecast.tuner.collection import CollectConfig, collect, plan
 
@@ -30,6 +31,34 @@ def test_a_plan_mixes_single_changes_with_random_routes_and_depends_on_its_seed_
 def test_a_small_space_is_planned_whole():
     space = RouteSpace((Knob("a.a", ("x", "y"), "x"), Knob("b.b", ("x", "y"), "x")))
     assert sorted(map(str, plan(space, 50, seed=0))) == ["a.a=y", "a.a=y b.b=y", "b.b=y"]
+
+
+def gpu_like() -> RouteSpace:
+    """A hundred compiler knobs, and few of everything else, as on TensorRT."""
+    return RouteSpace(
+        (
+            Knob("precision.policy", ("fp32", "fp16", "bf16"), "fp32"),
+            Knob("precision.keep", ("none", "norm"), "none", requires={"precision.policy": ("fp16", "bf16")}),
+            Knob("builder.tf32", ("on", "off"), "on", requires={"precision.policy": ("fp32",)}),
+            Knob("form.gelu", ("keep", "raise"), "keep"),
+            Knob("runtime.cuda_graph", ("on", "off"), "on"),
+            *(Knob(f"compiler.knob{i}", ("on", "off"), "on") for i in range(100)),
+        )
+    )
+
+
+def test_a_plan_is_not_swamped_by_the_largest_group():
+    plans = [plan(gpu_like(), 20, seed) for seed in range(5)]
+    assert all(Route({"precision.policy": "fp16"}) in routes for routes in plans)
+    routes = [route for routes in plans for route in routes]
+    assert Route() not in routes
+    assert 60 <= sum(route.get("precision.policy") == "fp16" for route in routes) < 95
+    singles = [route for route in routes if len({*route} - {"precision.policy"}) == 1]
+    kinds = Counter(name.split(".")[0] for route in singles for name in route if name != "precision.policy")
+    assert len(singles) > 25
+    assert {"precision", "form", "runtime", "compiler"} <= set(kinds)
+    assert kinds["compiler"] < 0.8 * len(singles)  # drawn uniformly, 19 of 20 would be
+    assert all(gpu_like().canonical(route) == route for route in routes)
 
 
 def make(folder: Path) -> Path:
@@ -65,6 +94,10 @@ def test_a_second_collection_adds_only_what_is_missing(kind, tmp_path):
         assert collect([TINY], store, CollectConfig(per_network=2)).measured == 0
         assert collect([TINY], store, CollectConfig(per_network=3, seed=1)).measured >= 1
         held = store.records().measurements
+        known = store.records()
     routes = [item.route for item in held]
     assert len(routes) == len(set(routes))
     assert [item.purpose for item in held].count(Purpose.CONTROL) == 1
+    with kind(path.with_name(f"other-{path.name}")) as store:
+        summary = collect([TINY], store, CollectConfig(per_network=2), known=known)
+        assert summary.measured == 0
