@@ -14,8 +14,7 @@ import argparse
 import json
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from gpu_networks import gpu_networks
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.records import BUILTIN, Records
-from routecast.tuner.collection import CollectConfig, CollectSummary, collect
+from routecast.tuner.collection import CollectConfig, collect
 from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.zygote import die_with_parent
 from routecast.tuner.progress import describe
@@ -54,29 +53,25 @@ class Log(Observer):
         print(f"{time.time():.1f} stored {measurement.model}: {line} {measurement.message[:120]}", flush=True)
 
 
-@cache
-def journal(folder: Path) -> Journal:
-    """This process's journal."""
-    return Journal(folder / f"history-{time.time_ns()}-{os.getpid()}.jsonl")
-
-
-@cache
 def known(folder: Path, shipped: Path) -> Records:
-    """All that was measured before this run."""
+    """All that was measured before."""
     records = Records.read_parquet(shipped)
     for path in sorted(folder.glob("*.jsonl")):
         records = records.merged(Records.read_journal(path))
     return records
 
 
-def collect_one(name: str, options: argparse.Namespace, until: float) -> CollectSummary:
-    """Measures one network, in a process of the pool."""
+def collect_one(name: str, options: argparse.Namespace, until: float) -> None:
+    """Measures one network, in a process of its own, which takes torch and its memory with it when it ends."""
+    die_with_parent()
     network = next(item for item in gpu_networks() if item.name == name)
-    config = CollectConfig(
-        options.backend, options.routes, options.seed, options.timeout, max(0.0, until - time.time()) / 60, TIMING
-    )
     held = known(options.folder, options.known)
-    return collect([network], journal(options.folder), config, Log(), held)
+    minutes = max(0.0, until - time.time()) / 60
+    config = CollectConfig(options.backend, options.routes, options.seed, options.timeout, minutes, TIMING)
+    with Journal(options.folder / f"history-{time.time_ns()}-{os.getpid()}.jsonl") as journal:
+        summary = collect([network], journal, config, Log(), held)
+    for skipped, reason in summary.skipped.items():
+        print(f"{skipped}: skipped: {reason[:300]}", flush=True)
 
 
 def main() -> None:
@@ -98,21 +93,23 @@ def main() -> None:
     names = [
         item.name for item in gpu_networks() if not item.held_out and (item.name in options.only or not options.only)
     ]
+    before = len(known(options.folder, options.known))
     began = time.time()
     until = began + 60 * options.minutes
-    with ProcessPoolExecutor(options.processes, get_context("spawn"), initializer=die_with_parent) as pool:
-        waiting = {name: pool.submit(collect_one, name, options, until) for name in names[part::parts]}
-    total: dict[str, float] = {"measured": 0, "ok": 0}
-    for name, future in waiting.items():
-        if error := future.exception():
-            print(f"{name}: FAILED: {type(error).__name__}: {str(error)[:300]}")
-            continue
-        summary = future.result()
-        total = {"measured": total["measured"] + summary.measured, "ok": total["ok"] + summary.ok}
-        for network, reason in summary.skipped.items():
-            print(f"{network}: skipped: {reason[:300]}")
+
+    def run(name: str) -> None:
+        process = get_context("spawn").Process(target=collect_one, args=(name, options, until))
+        process.start()
+        process.join()
+        if process.exitcode:
+            print(f"{name}: FAILED: its process ended with exit status {process.exitcode}", flush=True)
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        for _ in pool.map(lambda name: run(name) if time.time() < until else None, names[part::parts]):
+            pass
+    measured = len(known(options.folder, options.known)) - before
     seconds = time.time() - began
-    print(json.dumps({**total, "seconds": round(seconds), "per_second": round(total["measured"] / seconds, 3)}))
+    print(json.dumps({"measured": measured, "seconds": round(seconds), "per_second": round(measured / seconds, 3)}))
 
 
 if __name__ == "__main__":
