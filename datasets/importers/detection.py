@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from routecast.datasets.errors import UsageError
-from routecast.datasets.importers.reading import Damaged, lines, parse_json, read_text
+from routecast.datasets.importers.reading import Damaged, decode, lines, parse_json
 
 BANNER = re.compile(r"^&&&& (RUNNING|PASSED|FAILED|WAIVED) TensorRT\.trtexec\b(?: \[TensorRT v(\d+)\])?.*?# (.*)$")
 """What trtexec prints when it begins and when it ends: the event, the version and the command line."""
@@ -30,27 +30,18 @@ class Format(StrEnum):
     TORCH_TENSORRT_CACHE = "torch-tensorrt-cache"
 
 
-def detect(path: Path) -> Format | None:
-    """The format of a file, None when it is none of those that can be imported.
+def detect(content: bytes, path: Path) -> Format | None:
+    """The format of a file by its content, None when it is none of those that can be imported.
 
     Raises:
-        UsageError: the file cannot be read, is too large, is a pickle, or is an export of trtexec without measurements.
+        UsageError: it is a pickle, or an export of trtexec without measurements; ``path`` names it.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    if start.startswith(_PICKLES):
+    if content.startswith(_PICKLES):
         raise UsageError(
             f"{path} is a pickle or an archive, which is never opened: it could run any code; "
             "Torch-TensorRT's tuning cache (tuning_cache_file) is text, its engine cache holds no times"
         )
-    return None if start.startswith(b"SQLite format 3\0") else detect_text(read_text(path), path)
-
-
-def detect_text(text: str, path: Path) -> Format | None:
-    """As ``detect``, of a file's text."""
+    text = decode(content)
     first = next(lines(text), "")
     if first.startswith("{"):
         return _of_object(first, text, path)

@@ -16,7 +16,7 @@ from routecast.datasets.errors import UsageError
 from routecast.datasets.importers import torch_tensorrt, trtexec
 from routecast.datasets.importers.detection import Format, detect
 from routecast.datasets.importers.models import ModelFinder
-from routecast.datasets.importers.reading import read_text
+from routecast.datasets.importers.reading import decode, read_content
 from routecast.datasets.importers.request import ImportRequest
 from routecast.datasets.importers.session import LeftOut, Row, Session
 from routecast.datasets.importers.trtexec_json import PROFILE_ALONE, read_profile, read_times
@@ -124,11 +124,12 @@ def _open(path: Path, file_format: Format | None, reports: dict[Path, FileReport
     if not path.exists():
         raise UsageError(f"{path}: no such file")
     try:
-        found = file_format or detect(path)
+        content = read_content(path)
+        found = file_format or detect(content, path)
         if found is None:
             known = ", ".join(Format)
             raise UsageError(f"its content is none of {known}")
-        return _Source(path, found, read_text(path))
+        return _Source(path, found, decode(content))
     except UsageError as error:
         reports[path] = FileReport(str(path), str(file_format or ""), 0, {str(error): 1})
         return None
@@ -216,7 +217,7 @@ def _take(source: _Source, request: ImportRequest, finder: ModelFinder, records:
                 held.add(measurement.identity)
                 records.measurements.append(measurement)
     count = len(records) - before
-    return FileReport(str(source.path), str(source.format), count, dict(skipped), dict(notes))
+    return FileReport(str(source.path), str(source.format), count, dict(+skipped), dict(+notes))
 
 
 def _environment(session: Session, request: ImportRequest) -> Environment:

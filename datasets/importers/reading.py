@@ -18,8 +18,8 @@ class Damaged(ValueError):
     """A text is not the JSON that it should be."""
 
 
-def read_text(path: Path) -> str:
-    """Reads a file as text; bytes that are no UTF-8 are replaced.
+def read_content(path: Path) -> bytes:
+    """Reads a file.
 
     Raises:
         UsageError: there is no such file, it cannot be read, or it is too large.
@@ -33,11 +33,16 @@ def read_text(path: Path) -> str:
                 f"{path} has {facts.st_size / 2**20:,.0f} MiB and files of up to {LIMIT // 2**20} MiB are imported; "
                 "split it by lines, keeping the first line of a tuning cache in each part"
             )
-        return path.read_bytes().decode("utf-8", errors="replace").removeprefix("\ufeff")
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def decode(content: bytes) -> str:
+    """A file's content as text; bytes that are no UTF-8 are replaced."""
+    return content.decode("utf-8", errors="replace").removeprefix("\ufeff")
 
 
 def parse_json(text: str) -> Any:
