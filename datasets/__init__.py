@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from routecast.datasets.journal import Journal
     from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
     from routecast.datasets.model import InputSpec, Model, open_model, write_static
+    from routecast.datasets.parquet_history import ParquetHistory
     from routecast.datasets.records import Records, builtin_records
     from routecast.datasets.route import Knob, Route, RouteSpace
     from routecast.datasets.splits import family_folds, held_out_families
@@ -30,6 +31,7 @@ __all__ = [
     "MissingPackage",
     "Model",
     "Node",
+    "ParquetHistory",
     "Purpose",
     "Records",
     "Route",
@@ -53,6 +55,7 @@ _MODULES = {
     "journal": ("Journal",),
     "measurement": ("LocalTime", "Measurement", "Purpose", "Status"),
     "model": ("InputSpec", "Model", "open_model", "write_static"),
+    "parquet_history": ("ParquetHistory",),
     "records": ("Records", "builtin_records"),
     "route": ("Knob", "Route", "RouteSpace"),
     "splits": ("family_folds", "held_out_families"),

@@ -180,11 +180,13 @@ class History:
         run: str | None = None,
         family: str | None = None,
         status: Status | None = None,
+        lean: bool = False,
     ) -> Iterator[Measurement]:
         """Reads the measurements that match all that is given, in the order they were stored.
 
         Rows are streamed, 256 at a time, so that a history larger than memory can be read. What is stored meanwhile
         is not seen, unless the server goes away: reading then goes on after the last row, with what is there by then.
+        ``lean`` leaves out the local profiles of all routes but the default one, which is several times faster.
         """
         wanted = {
             "fingerprint": fingerprint, "environment": environment, "run": run, "family": family,
@@ -202,7 +204,10 @@ class History:
                     with self._engine.connect() as connection:
                         left = query.where(measurements.c.number > last)
                         for number, text in connection.execution_options(yield_per=STREAM).execute(left):
-                            yield Measurement.from_json(json.loads(text))
+                            content = json.loads(text)
+                            if lean and content["route"]:
+                                content["local_profile"] = ()
+                            yield Measurement.from_json(content)
                             last = number
                             patience.renew()
                     return

@@ -85,8 +85,12 @@ def read(folder: Path) -> Parts:
         )
 
 
-def stream(folder: Path) -> Iterator[Measurement]:
-    """Reads the measurements in their order, a few at a time.
+def stream(folder: Path, *, lean: bool = False) -> Iterator[Measurement]:
+    """Reads the measurements in their order, some hundred at a time.
+
+    Args:
+        folder: where the files are.
+        lean: leaves out the local profiles of all routes but the default one.
 
     Raises:
         UsageError: the file is missing, damaged or of a newer schema.
@@ -96,8 +100,27 @@ def stream(folder: Path) -> Iterator[Measurement]:
     with file, _intact(path), _ours(folder):
         # A batch ends with its row group, so that no more than one of them is ever decoded.
         for batch in file.iter_batches(batch_size=BATCH):
-            for row in batch.to_pylist():
+            for row in _rows(batch, lean):
                 yield _measurement(row)
+
+
+def _rows(batch: pa.RecordBatch, lean: bool) -> list[dict[str, Any]]:
+    """Row by row; column by column is ten times as fast as ``RecordBatch.to_pylist``."""
+    layers = [f"layer_{name}" for name in LAYERS]
+    names = [name for name in batch.schema.names if not (lean and name in layers)]
+    columns = [_column(batch, name).to_pylist() for name in names]
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    if lean:
+        profiled = [index for index, row in enumerate(rows) if not row["route"]]
+        profiles = dict(zip(profiled, batch.select(layers).take(profiled).to_pylist(), strict=True))
+        none: dict[str, Any] = dict.fromkeys(layers, ())
+        return [{**row, **profiles.get(index, none)} for index, row in enumerate(rows)]
+    return rows
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column = batch.column(name)
+    return column.dictionary_decode() if _pyarrow().types.is_dictionary(column.type) else column
 
 
 def count(folder: Path) -> int:

@@ -13,7 +13,7 @@ from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.parquet import MEASUREMENTS
-from routecast.datasets.records import BUILTIN
+from routecast.datasets.records import BUILTIN, Records
 
 
 class ParquetHistory:
@@ -33,13 +33,24 @@ class ParquetHistory:
     def __len__(self) -> int:
         return self._count
 
-    def measurements(self) -> Iterator[Measurement]:
-        """Reads the measurements in the order they were stored.
+    def measurements(self, *, lean: bool = False) -> Iterator[Measurement]:
+        """Reads the measurements in the order they were stored, some hundred at a time.
+
+        Args:
+            lean: leaves out the local profiles of all routes but the default one, which is several times faster.
 
         Raises:
             UsageError: the file is damaged.
         """
-        return parquet.stream(self.folder)
+        return parquet.stream(self.folder, lean=lean)
+
+    def records(self) -> Records:
+        """All it holds, in memory.
+
+        Raises:
+            UsageError: a file is damaged.
+        """
+        return Records.read_parquet(self.folder)
 
     def graph(self, fingerprint: str) -> Graph:
         """The graph with this fingerprint.

@@ -38,8 +38,8 @@ from routecast.training.store import (
 class Source(Protocol):
     """A history that is read as a stream, such as ``History`` and ``ParquetHistory``."""
 
-    def measurements(self) -> Iterator[Measurement]:
-        """All measurements, in the order they were stored."""
+    def measurements(self, *, lean: bool) -> Iterator[Measurement]:
+        """All measurements, in the order they were stored; a lean one may lack all that training does not look at."""
 
     def graph(self, fingerprint: str) -> Graph:
         """A graph; an unknown one is a ``UsageError``."""
@@ -55,8 +55,9 @@ class RecordsSource:
         """Takes the records."""
         self._records = records
 
-    def measurements(self) -> Iterator[Measurement]:
+    def measurements(self, *, lean: bool) -> Iterator[Measurement]:
         """See ``Source``."""
+        del lean  # all of it is in memory as it is
         return iter(self._records.measurements)
 
     def graph(self, fingerprint: str) -> Graph:
@@ -125,7 +126,7 @@ def _copy_measurements(sources: Sequence[Source], database: sqlite3.Connection) 
 def _distinct(sources: Sequence[Source]) -> Iterator[Measurement]:
     earlier: set[str] = set()
     for source in sources:
-        for measurement in source.measurements():
+        for measurement in source.measurements(lean=True):
             if measurement.identity not in earlier:
                 if source is not sources[-1]:
                     earlier.add(measurement.identity)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -25,6 +26,8 @@ from routecast.tuner.results import TuneResult
 if TYPE_CHECKING:
     from routecast.costmodel.ensemble import Ensemble
     from routecast.costmodel.familiarity import Familiarity
+    from routecast.datasets.history import History
+    from routecast.datasets.parquet_history import ParquetHistory
     from routecast.datasets.records import Records
 
 RESULT_NAME = "result.json"
@@ -58,26 +61,41 @@ def is_result(source: str | Path) -> bool:
     return path.suffix == ".json" or (path / RESULT_NAME).is_file()
 
 
+@contextmanager
+def open_history(source: str | Path) -> Iterator[History | ParquetHistory | Records]:
+    """Opens a history in any of its forms, to be read as a stream where the form allows that.
+
+    Raises:
+        UsageError: the source does not exist or cannot be read.
+    """
+    from routecast.datasets.history import History
+    from routecast.datasets.parquet_history import ParquetHistory
+    from routecast.datasets.records import Records, builtin_records
+
+    path = Path(source)
+    if str(source) == BUILTIN:
+        yield builtin_records()
+    elif "://" not in str(source) and not path.exists():
+        raise UsageError(f"no such history: {path}")
+    elif path.is_dir():
+        yield ParquetHistory(path)
+    elif path.suffix == ".jsonl":
+        yield Records.read_journal(path)
+    else:
+        with History(source) as history:
+            yield history
+
+
 def read_records(source: str | Path) -> Records:
     """Reads a history in any of its forms; ``builtin`` is the shipped one.
 
     Raises:
         UsageError: the source does not exist or cannot be read.
     """
-    from routecast.datasets.history import History
-    from routecast.datasets.records import Records, builtin_records
+    from routecast.datasets.records import Records
 
-    path = Path(source)
-    if str(source) == BUILTIN:
-        return builtin_records()
-    if "://" not in str(source) and not path.exists():
-        raise UsageError(f"no such history: {path}")
-    if path.is_dir():
-        return Records.read_parquet(path)
-    if path.suffix == ".jsonl":
-        return Records.read_journal(path)
-    with History(source) as history:
-        return history.records()
+    with open_history(source) as history:
+        return history if isinstance(history, Records) else history.records()
 
 
 def compare_result(result: TuneResult) -> Comparison:

@@ -11,8 +11,8 @@ import torch
 from routecast.costmodel import load_cost_model
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
+from routecast.training import TrainConfig, TrainingResult, TrainObserver, train_ensemble
 from routecast.training.out_of_fold import OutOfFold, figures
-from routecast.training.trainer import TrainConfig, TrainingResult, TrainObserver, train_ensemble
 
 Generator = Callable[..., Records]
 QUICK = TrainConfig(members=2, epochs=2)

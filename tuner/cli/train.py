@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,26 +45,32 @@ def train(
         bool, typer.Option(help="Record the run in MLflow, register the model, promote it when it is better.")
     ] = True,
     output: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the cost model here as well.")] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share each step (torchrun), each with a batch of its own.")
+    ] = 1,
+    device: Annotated[str, typer.Option(help="Where they compute: cpu, or cuda for a GPU per process.")] = "cpu",
     json: options.JsonOption = False,
 ) -> None:
     """Train a cost model from a history; it becomes the champion when it beats the champion of today."""
     from routecast.training import train as run
     from routecast.tuner.cli.output import console, print_json
-    from routecast.tuner.sources import read_records
+    from routecast.tuner.sources import open_history
     from routecast.tuner.train_progress import TrainProgress
 
     say_if_interrupted(context, "the training run was not finished; the champion is unchanged")
-    records = None if source is None else read_records(source)
     observer = TrainProgress(console(err=True))
     try:
-        outcome = run(
-            records,
-            config=configured(seed, members, epochs),
-            builtin=builtin,
-            track=track,
-            output=output,
-            observer=observer,
-        )
+        with nullcontext() if source is None else open_history(source) as history:
+            outcome = run(
+                history,
+                config=configured(seed, members, epochs),
+                builtin=builtin,
+                track=track,
+                output=output,
+                observer=observer,
+                processes=processes,
+                device=device,
+            )
     finally:
         observer.close()
     if json:
