@@ -152,7 +152,9 @@ def known_network(name: str) -> Network:
 
 
 def export(name: str, folder: Path) -> None:
-    """Exports a network into a folder, or leaves word there why it could not be."""
+    """Exports a network into a folder unless it is there, or leaves word there why it could not be."""
+    if (folder / f"{name}.onnx").exists():
+        return
     scratch = folder / f"{name}.partial"
     scratch.mkdir(parents=True, exist_ok=True)
     try:
