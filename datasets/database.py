@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.sql.dml import Insert
 
 from routecast.datasets.errors import MissingPackage, UsageError
@@ -37,10 +38,7 @@ def connect(url: URL) -> Engine:
         UsageError: the path is a folder, or its folder cannot be made.
         MissingPackage: the driver of PostgreSQL is not installed.
     """
-    engine = _server(url) if is_server(url) else _file(Path(str(url.database)), url)
-    event.listen(engine, "connect", _remember_process)
-    event.listen(engine, "checkout", _check_process)
-    return engine
+    return _server(url) if is_server(url) else _file(Path(str(url.database)), url)
 
 
 def _file(path: Path, url: URL) -> Engine:
@@ -62,9 +60,23 @@ def _server(url: URL) -> Engine:
     arguments = {**waits, "application_name": "routecast"}
     chosen = {name: value for name, value in arguments.items() if name not in url.query}
     try:
-        return create_engine(url, connect_args=chosen, pool_pre_ping=True, hide_parameters=True)
+        engine = create_engine(url, connect_args=chosen, pool_pre_ping=True, hide_parameters=True)
     except ImportError as error:
         raise MissingPackage("psycopg", "a history in PostgreSQL", "postgres") from error
+    _servers.add(engine)
+    return engine
+
+
+_servers: WeakSet[Engine] = WeakSet()
+
+
+def _leave_connections_to_parent() -> None:
+    # Two processes that talk over one connection would read each other's answers.
+    for engine in _servers:
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_leave_connections_to_parent)
 
 
 def _configure(connection: Any, _record: object) -> None:
@@ -74,17 +86,6 @@ def _configure(connection: Any, _record: object) -> None:
 
 def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-
-
-def _remember_process(_connection: object, record: Any) -> None:
-    record.info["process"] = os.getpid()
-
-
-def _check_process(_connection: object, record: Any, proxy: Any) -> None:
-    # Two processes that talk over one connection would read each other's answers.
-    if record.info["process"] != os.getpid():
-        record.dbapi_connection = proxy.dbapi_connection = None
-        raise DisconnectionError("the connection belongs to the process that forked this one")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ _REFUSED = (
 # By SQLSTATE, https://www.postgresql.org/docs/current/errcodes-appendix.html
 _STATES: dict[str, tuple[type[RoutecastError], str]] = {
     "25006": (UsageError, "the server is read-only ({text}); give the URL of the primary"),
+    "3F000": (UsageError, _DENIED),  # no schema that the role may use
     "42501": (UsageError, _DENIED),
     "42704": (UsageError, "{text}; make it with CREATE ROLE"),
     "53100": (RoutecastError, _FULL),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import DDL, Engine, inspect
+from sqlalchemy import DDL, Engine, inspect, text
 
 from routecast.datasets import database
 from routecast.datasets.database_errors import errors_in
@@ -13,6 +13,10 @@ from routecast.datasets.migrations import VERSION_TABLE
 from routecast.datasets.places import is_server, locate, shown
 from routecast.datasets.schema import prepare
 from routecast.datasets.tables import STORED, about, measurements
+
+_OWNED = (
+    "SELECT pg_has_role(tableowner, 'USAGE') FROM pg_tables WHERE tablename = :table AND schemaname = current_schema()"
+)
 
 
 def grant(role: str, url_or_path: str | Path | None = None) -> str:
@@ -38,6 +42,9 @@ def grant(role: str, url_or_path: str | Path | None = None) -> str:
         with errors_in(place):
             prepare(engine, place)
             with database.writing(engine) as connection:
+                # PostgreSQL only warns when somebody grants what is not theirs.
+                if not connection.scalar(text(_OWNED), {"table": measurements.name}):
+                    raise UsageError(f"the history {place} is not this user's; ask its owner to grant rights on it")
                 for statement in _statements(engine, role):
                     connection.execute(DDL(statement.replace("%", "%%")))
     finally:

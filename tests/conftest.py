@@ -129,5 +129,7 @@ def postgres_url(postgres: PostgresServer) -> str:
         postgres.execute("CREATE DATABASE history")
     postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'history'")
     # Much faster than a database for each test.
-    postgres.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public", "history")
+    postgres.execute(
+        "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC", "history"
+    )
     return postgres.url("history")
