@@ -72,7 +72,7 @@ class Drift:
         return asdict(self)
 
 
-def drifts(champion: Ensemble, folder: Path, new: Records, known: Mapping[str, Environment]) -> list[Drift]:
+def drifts(champion: Ensemble, folder: Path, new: Records) -> list[Drift]:
     """Compares errors on new routes with those at training, by backend.
 
     Backends that the champion never saw, or that it held nothing out of, are left out: there is nothing to compare.
@@ -80,10 +80,10 @@ def drifts(champion: Ensemble, folder: Path, new: Records, known: Mapping[str, E
     Args:
         champion: the cost model.
         folder: where it is saved.
-        new: measurements it has not learned from, with their graphs and environments.
-        known: environments by identity, to tell the backends of its training history apart.
+        new: measurements it has not learned from, with their graphs, and the environments of these and of its training
+            history.
     """
-    before = _errors_before(folder, known)
+    before = _errors_before(folder, new.environments)
     rows: dict[str, list[_Predicted]] = {}
     members = remembered(folder).members
     groups: dict[tuple[str, str], list[Measurement]] = {}

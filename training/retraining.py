@@ -7,21 +7,22 @@ only at the very end, and a lock of the history keeps two calls from doing the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from routecast.costmodel import BUILTIN, load_cost_model
 from routecast.datasets.errors import RoutecastError, UsageError
-from routecast.datasets.graph import Graph
 from routecast.datasets.history import History
 from routecast.datasets.measurement import Measurement
+from routecast.datasets.parquet_history import builtin_histories
 from routecast.datasets.places import exists, locate, shown
-from routecast.datasets.records import Records, builtin_records
+from routecast.datasets.records import Records
 from routecast.training.drift import LEAST_MODELS, LEAST_ROUTES, Drift, drifts
 from routecast.training.learned import distinct_routes, unlearned
+from routecast.training.promotion import read_out_of_fold
 from routecast.training.registry import SHIPPED, Registered, Registry, open_registry
 from routecast.training.run import train
 from routecast.training.tracking import annotate
@@ -29,6 +30,8 @@ from routecast.training.tracking import annotate
 if TYPE_CHECKING:
     from routecast.training.config import TrainConfig, TrainObserver
     from routecast.training.run import TrainOutcome
+
+T = TypeVar("T")
 
 PURPOSE = "retrain"
 """Of the lock."""
@@ -183,7 +186,7 @@ def _plan(history: History, policy: Policy) -> _Plan:
     registry = open_registry()
     champion = None if registry is None else registry.champion()
     folder = champion.folder if champion is not None else BUILTIN if (BUILTIN / "model.json").exists() else None
-    new = unlearned(history.measurements(), [*([] if folder is None else [folder]), *_latest(registry)])
+    new = unlearned(history.measurements(lean=True), [*([] if folder is None else [folder]), *_latest(registry)])
     routes = distinct_routes(new)
     name = "" if folder is None else SHIPPED if champion is None else champion.version
     if folder is None:
@@ -204,21 +207,23 @@ def _latest(registry: Registry | None) -> list[Path]:
     return [] if latest is None else [latest.folder]
 
 
-def _drifts(folder: Path, new: Iterable[Measurement], history: History) -> tuple[Drift, ...]:
+def _drifts(folder: Path, new: Sequence[Measurement], history: History) -> tuple[Drift, ...]:
     model = load_cost_model(folder)
-    environments = history.environments()
-    records = Records(list(new), _graphs(history, {item.fingerprint for item in new}), environments)
-    known = {**builtin_records().environments, **environments}
-    return tuple(drifts(model, folder, records, known))
+    (held_out,) = read_out_of_fold(folder, ("environment",))
+    shipped = [source.environment for source in builtin_histories()]
+    environments = _held({*held_out, *(item.environment for item in new)}, [history.environment, *shipped])
+    graphs = _held({item.fingerprint for item in new}, [history.graph])
+    return tuple(drifts(model, folder, Records(list(new), graphs, environments)))
 
 
-def _graphs(history: History, fingerprints: Iterable[str]) -> dict[str, Graph]:
-    found = {}
-    for fingerprint in fingerprints:
-        try:
-            found[fingerprint] = history.graph(fingerprint)
-        except UsageError:
-            continue  # imported without its graph: it cannot be learned from either
+def _held(keys: Iterable[str], sources: Sequence[Callable[[str], T]]) -> dict[str, T]:
+    """What the first source that holds a key has of it; what none holds is left out."""
+    found: dict[str, T] = {}
+    for key in keys:
+        for source in sources:
+            with suppress(UsageError):
+                found[key] = source(key)
+                break
     return found
 
 

@@ -19,8 +19,10 @@ from routecast.datasets.records import Records
 from routecast.training.charts import draw
 from routecast.training.config import TrainConfig, TrainObserver
 from routecast.training.evaluation import LEARNED, Evaluation, evaluate
+from routecast.training.learned import save_learned
 from routecast.training.promotion import contest, remembered, save_out_of_fold
 from routecast.training.registry import SHIPPED, Registered, Registry
+from routecast.training.serving import add_pyfunc
 from routecast.training.store import ExampleStore
 from routecast.training.streaming import Source
 from routecast.training.tracking import ARTIFACT, Tracker, load_champion
@@ -95,7 +97,7 @@ def train(
         if not track and output is not None:
             result, folder = learn(observer), Path(output)
             evaluation = _evaluate(result, store)
-            _save(result, evaluation, folder)
+            _save(result, evaluation, store, folder)
             figures = evaluation.figures[LEARNED]
             return TrainOutcome("", "", folder, figures, evaluation, False, None, "not tracked: champion unchanged")
         return _tracked(learn, None if output is None else Path(output), observer)
@@ -148,7 +150,8 @@ def _tracked(learn: _Learning, output: Path | None, observer: TrainObserver | No
         tracker.log(losses.by_epoch)
         model = Path(scratch) / ARTIFACT
         evaluation = _evaluate(result, store)
-        _save(result, evaluation, model)
+        _save(result, evaluation, store, model)
+        add_pyfunc(model)
         tracker.log({0: _values(evaluation)})
         tracker.keep(model, ARTIFACT)
         draw(evaluation, result.out_of_fold, Path(scratch) / "figures")
@@ -158,7 +161,7 @@ def _tracked(learn: _Learning, output: Path | None, observer: TrainObserver | No
         tracker.describe(tags={"promoted": str(promoted), "verdict": reason})
         folder = tracker.local_model()
         if output is not None:
-            _save(result, evaluation, output)
+            _save(result, evaluation, store, output)
             folder = output
     figures = evaluation.figures[LEARNED]
     return TrainOutcome(tracker.run_id, version, folder, figures, evaluation, promoted, previous, reason)
@@ -169,8 +172,8 @@ def _evaluate(result: TrainingResult, store: ExampleStore) -> Evaluation:
     return replace(evaluate(store.records(store.sample()), result.out_of_fold), digest=store.summary.digest)
 
 
-def _save(result: TrainingResult, evaluation: Evaluation, folder: Path) -> None:
-    """Writes weights, out-of-fold predictions and evaluation into one folder, such that no mixture is ever there.
+def _save(result: TrainingResult, evaluation: Evaluation, store: ExampleStore, folder: Path) -> None:
+    """Writes all that a cost model is and remembers into one folder, such that no mixture is ever there.
 
     A process that ends in the middle leaves a folder without ``model.json``, which is no cost model.
     """
@@ -180,6 +183,7 @@ def _save(result: TrainingResult, evaluation: Evaluation, folder: Path) -> None:
             part = Path(scratch)
             result.model.save(part)
             save_out_of_fold(result.out_of_fold, part)
+            save_learned(store.measured(), part)
             text = json.dumps(evaluation.to_json(), indent=1, sort_keys=True)
             (part / "evaluation.json").write_text(text + "\n", encoding="utf-8")
             (folder / DESCRIPTION).unlink(missing_ok=True)

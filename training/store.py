@@ -186,6 +186,13 @@ class ExampleStore:
                 records.environments[example.environment] = Environment.from_json(json.loads(content))
         return records
 
+    def measured(self) -> Iterator[tuple[str, str, str]]:
+        """Fingerprint, environment and text form of the route of every measurement."""
+        yield from self._database.execute(
+            "SELECT fingerprint, environment, route FROM measurement "
+            "JOIN subject ON subject.number = measurement.subject"
+        )
+
     def family_sizes(self) -> Counter[str]:
         """Number of routes of each family."""
         sizes: Counter[str] = Counter()
