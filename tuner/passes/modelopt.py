@@ -27,6 +27,7 @@ _NEEDED = {
     "onnx_graphsurgeon": "onnx-graphsurgeon",
     "lief": "lief",
     "onnxconverter_common": "onnxconverter-common",
+    "onnxslim": "onnxslim",
     "pynvml": "nvidia-ml-py",
 }
 
@@ -50,7 +51,7 @@ def quantize_with_modelopt(
         ops: types of operators to quantise; empty for all that ModelOpt would.
 
     Raises:
-        PassFailed: ModelOpt is not installed or failed; the message quotes its last line.
+        PassFailed: ModelOpt is not installed or failed; the message quotes its error.
     """
     if reason := modelopt_missing():
         raise PassFailed(reason)
@@ -68,9 +69,14 @@ def quantize_with_modelopt(
     command += ["--nodes_to_exclude", *(f"{re.escape(name)}$" for name in excluded)] if excluded else []
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode or not target.exists():
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise PassFailed(f"ModelOpt: {said[-1] if said else f'exit status {done.returncode}'}")
+        raise PassFailed(f"ModelOpt: {_last_error(done.stderr) or f'exit status {done.returncode}'}")
     return onnx.load(target)
+
+
+def _last_error(text: str) -> str:
+    """The last line that names an exception, or else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error:" in line), lines[-1] if lines else "")
 
 
 def _join(calibration: Sequence[Path], names: Sequence[str], target: Path) -> None:

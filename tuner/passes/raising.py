@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from onnx import ModelProto, shape_inference
 
-from routecast.datasets.graph import Graph
+from routecast.datasets.graph import Graph, Node
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
 from routecast.tuner.passes.conversion import convert_opset
@@ -21,6 +21,7 @@ from routecast.tuner.patterns import GraphFacts
 
 _GELU, _NORM, _ATTENTION = "form.gelu", "form.layernorm", "form.attention"
 RAISED, PLAIN = "raise", "plain"
+_SCALES = ("Mul", "Div")
 # The first version of ONNX's operator set that has the operator, or that the pattern is written for.
 _OPSETS = {(_GELU, RAISED): 20, (_NORM, RAISED): 18, (_ATTENTION, RAISED): 23, (_ATTENTION, PLAIN): 13}
 
@@ -36,13 +37,14 @@ class Raising(GraphPass):
         found = {
             _GELU: facts.has("Erf") and not facts.has("Gelu"),
             _NORM: facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and not facts.has("LayerNormalization"),
-            _ATTENTION: _has_attention(facts) and not facts.has("Attention"),
+            _ATTENTION: facts.follows("Softmax", "MatMul")
+            and bool(_attention_products(graph))
+            and not facts.has("Attention"),
         }
-        scaled_before = facts.follows(("Mul", "Div"), "MatMul") and facts.follows("MatMul", "Softmax", hops=2)
         values = {
             _GELU: (RAISED,),
             _NORM: (RAISED,),
-            _ATTENTION: (RAISED, PLAIN) if scaled_before else (RAISED,),
+            _ATTENTION: (RAISED, PLAIN) if _scaled_before(graph) else (RAISED,),
         }
         helps = {
             _GELU: "replace x * (1 + erf(x / sqrt 2)) / 2 by Gelu",
@@ -81,15 +83,28 @@ class Raising(GraphPass):
         return onnx_ir.serde.serialize_model(graph)
 
 
-def _has_attention(facts: GraphFacts) -> bool:
-    """Whether a product of four dimensions (batch, head, query, key) comes after a Softmax of as many."""
-    graph = facts.graph
-    ranks = {
-        len(shape)
-        for node in graph.nodes
-        if node.op == "Softmax" and (shape := graph.tensors[node.outputs[0]].shape) is not None
-    }
-    return 4 in ranks and facts.follows("Softmax", "MatMul")
+def _attention_products(graph: Graph) -> list[Node]:
+    """Products of query and key: a Softmax of four dimensions comes after each, a scale and a mask at most between."""
+    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    found = []
+    for node in graph.nodes:
+        shape = graph.tensors[node.outputs[0]].shape
+        if node.op == "Softmax" and shape is not None and len(shape) == 4:
+            masked = _before(node, ("Add",), producers)
+            scaled = [each for one in (node, *masked) for each in (one, *_before(one, _SCALES, producers))]
+            found += [product for one in scaled for product in _before(one, ("MatMul",), producers)]
+    return found
+
+
+def _scaled_before(graph: Graph) -> bool:
+    """Whether query or key is scaled before their product."""
+    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    return any(_before(product, _SCALES, producers) for product in _attention_products(graph))
+
+
+def _before(node: Node, ops: tuple[str, ...], producers: dict[int, Node]) -> list[Node]:
+    """Operators of some types that a node reads from."""
+    return [producers[tensor] for tensor in node.inputs if tensor in producers and producers[tensor].op in ops]
 
 
 @cache

@@ -18,6 +18,7 @@ from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
 from routecast.tuner.passes.conversion import convert_opset
 from routecast.tuner.passes.exclusions import name_nodes
+from routecast.tuner.passes.gemm import lower_gemm
 
 POLICY = "precision.policy"
 _KEEP = "precision.keep"
@@ -76,13 +77,18 @@ class ReducedPrecision(GraphPass):
         """Converts a model as the route says."""
         if any(node.op_type in _QUANTIZERS for node in model.graph.node):
             model = convert_opset(model, _HALF_QUANTIZERS_OPSET)
+        kept = kept_ops(context.route.get(_KEEP, "none"))
+        if "Gemm" in kept:
+            # TensorRT-RTX 1.6.1 gives wrong numbers for an fp32 Gemm at the end of some fp16 networks (vit, mixer,
+            # convnext...), and right ones for the MatMul and Add that it is made of.
+            lower_gemm(model)
         name_nodes(model)
         weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT}
         brain = context.route[POLICY] == "bf16"
         if brain and _holds_half(model):
             raise PassFailed("the model holds fp16 tensors already, so a bf16 policy would change what they mean")
         originals = {name: _copy(tensor) for name, tensor in weights.items()} if brain else {}
-        converted = _to_half(model, kept_ops(context.route.get(_KEEP, "none")))
+        converted = _to_half(model, kept)
         if brain:
             _half_to_brain(converted.graph, originals)
         return converted

@@ -42,6 +42,8 @@ from routecast.tuner.backends.tensorrt.space import (
 )
 from routecast.tuner.passes.base import GraphPass
 from routecast.tuner.passes.conversion import Conversion
+from routecast.tuner.passes.folding import Folding
+from routecast.tuner.passes.gemm import GemmLowering
 from routecast.tuner.passes.lowering import Lowering
 from routecast.tuner.passes.merging import Merging
 from routecast.tuner.passes.onnxscript import OnnxScript
@@ -55,7 +57,7 @@ from routecast.tuner.space import without_numerics
 
 def _passes(quantization: Quantization) -> list[GraphPass]:
     """In the order of application: structure first, then precision, which would hide the patterns."""
-    form = [Conversion(), OnnxSlim(), Lowering(), Raising(), Merging(), OnnxScript()]
+    form = [Conversion(), OnnxSlim(), Folding(), Lowering(), GemmLowering(), Raising(), Merging(), OnnxScript()]
     return [*form, quantization, ReducedPrecision()]
 
 
@@ -67,6 +69,7 @@ class TensorRtFamily(Backend):
     """
 
     bindings: ClassVar[Bindings]
+    uses_gpu: ClassVar[bool] = True
     int8_convolutions: ClassVar[bool] = True
 
     def __init__(self, compute_capability: str = "") -> None:
@@ -229,6 +232,7 @@ class TensorRtRtx(TensorRtFamily):
         "numpy", "onnx", "tensorrt_rtx_bindings", "routecast.tuner.backends.tensorrt.backend",
     )  # fmt: skip
     bindings: ClassVar[Bindings] = TENSORRT_RTX
+    portable_builds: ClassVar[bool] = True
     compiles_at_load: ClassVar[frozenset[str]] = frozenset({"compiler"})
 
     def __init__(self, compute_capability: str = "") -> None:
