@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,20 +16,20 @@ import numpy as np
 
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError
+from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route, RouteSpace
-from routecast.tuner.backends.base import Backend
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.runner import Limits
+from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured, measure_here
 from routecast.tuner.measure.timing import TimingConfig
-from routecast.tuner.measure.workbench import EXPLORE, BenchConfig, Workbench
+from routecast.tuner.measure.workbench import EXPLORE, BenchConfig
 from routecast.tuner.results import Observer, best_of
 
 if TYPE_CHECKING:
     from routecast.datasets.history import History
-    from routecast.datasets.journal import Journal
     from routecast.datasets.zoo import Network
 
 SINGLE_CHANGES = 0.4
@@ -129,40 +130,52 @@ def collect(
     config: CollectConfig | None = None,
     observer: Observer | None = None,
     known: Records | None = None,
+    ray: str | None = None,
 ) -> CollectSummary:
     """Measures routes of each network and stores every measurement as it exists.
 
     What the store already holds for the same network, route and kind of device is not measured again, nor is what
     ``known`` holds, such as the history of other hosts.
+
+    Args:
+        networks: what to measure.
+        store: where measurements are kept.
+        config: how to collect.
+        observer: is told what happens.
+        known: measurements that need not be made again.
+        ray: address of a Ray cluster whose workers measure instead of this machine, each kind of device every network.
     """
     config, observer = config or CollectConfig(), observer or Observer()
-    held = store.records().merged(known or Records())
-    collection = _Collection(store, held, get_backend(config.backend), config, observer)
+    backend = get_backend(config.backend)
+    collection = _Collection(store, known or Records(), config, observer)
     observer.started(len(networks) * (config.per_network + 1))
-    try:
-        for network in networks:
-            if collection.late():
-                break
-            collection.network(network)
-    finally:
-        observer.finished()
+    subjects = collection.subjects(networks)
+    with contextlib.ExitStack() as stack:
+        stack.callback(observer.finished)
+        if ray is None:
+            outcomes = measure_here(backend, subjects, collection.plan, collection.late, observer.stage)
+        else:
+            from routecast.tuner.fleet import Fleet
+
+            fleet = stack.enter_context(Fleet(ray, backend, observer))
+            outcomes = fleet.measure(subjects, collection.plan, collection.late)
+        for outcome in outcomes:
+            collection.keep(outcome)
     return collection.summary()
 
 
 class _Collection:
     """A collection under way."""
 
-    def __init__(
-        self, store: History | Journal, held: Records, backend: Backend, config: CollectConfig, observer: Observer
-    ) -> None:
+    def __init__(self, store: History | Journal, known: Records, config: CollectConfig, observer: Observer) -> None:
         self.store = store
-        self.held = held
-        self.backend = backend
+        self.known = known.merged(store.records()) if isinstance(store, Journal) else known
         self.config = config
         self.observer = observer
         self.run = uuid.uuid4().hex[:12]
         self.began = time.monotonic()
         self.measured = self.ok = 0
+        self.best: dict[str, Measurement | None] = {}
         self.skipped: dict[str, str] = {}
         self.total = 0
 
@@ -171,64 +184,65 @@ class _Collection:
         minutes = self.config.minutes
         return minutes is not None and time.monotonic() - self.began > 60 * minutes
 
-    def network(self, network: Network) -> None:
-        """Measures what is missing of one network; one that cannot be measured is skipped with the reason."""
-        self.observer.stage(f"making {network.name}")
-        with tempfile.TemporaryDirectory(prefix="routecast-") as folder:
-            try:
-                made = network.make(Path(folder))
-                model = open_model(made, network.shapes, name=network.name, family=network.family)
-                self._measure(model, network, Path(folder, "bench"))
-            except RoutecastError as error:
-                self.skipped[network.name] = str(error)
+    def subjects(self, networks: Sequence[Network]) -> Iterator[Subject]:
+        """Makes one network after the other; one that cannot be made is skipped with the reason."""
+        for network in networks:
+            if self.late():
+                return
+            self.observer.stage(f"making {network.name}")
+            with tempfile.TemporaryDirectory(prefix="routecast-") as folder:
+                try:
+                    made = network.make(Path(folder))
+                    model = open_model(made, network.shapes, name=network.name, family=network.family)
+                except RoutecastError as error:
+                    self.skipped[network.name] = str(error)
+                    continue
+                bench = BenchConfig(
+                    ranges=network.ranges,
+                    seed=self.config.seed,
+                    limits=Limits(self.config.timeout_s),
+                    explore=self.config.timing,
+                )
+                yield Subject(model, bench, self.run)
 
-    def _measure(self, model: Model, network: Network, folder: Path) -> None:
-        space = self.backend.space(model)
-        seed = zlib.crc32(f"{network.name} {self.config.seed}".encode())
-        routes = [
-            (Route(), Purpose.CONTROL),
-            *((r, Purpose.EXPLORE) for r in plan(space, self.config.per_network, seed)),
-        ]
-        known = self._known(model)
-        missing = [(route, purpose) for route, purpose in routes if route not in known]
-        self.total += len(routes)
-        if not missing:
-            return
-        limits = Limits(self.config.timeout_s)
-        bench_config = BenchConfig(
-            ranges=network.ranges, seed=self.config.seed, limits=limits, explore=self.config.timing
-        )
-        best: Measurement | None = None
-        with Workbench(model, self.backend, space, folder, bench_config, self.run) as bench:
+    def plan(self, model: Model, space: RouteSpace, environment: Environment) -> list[Task]:
+        """What is missing of a network in an environment."""
+        seed = zlib.crc32(f"{model.name} {self.config.seed}".encode())
+        routes = plan(space, self.config.per_network, seed)
+        tasks = [Task(Route(), Purpose.CONTROL), *(Task(route) for route in routes)]
+        known = self._known(model, environment, [task.route for task in tasks])
+        self.total += len(tasks)
+        missing = [task for task in tasks if task.route not in known]
+        if missing:
             self.store.add_graph(model.graph)
-            self.store.add_environment(bench.environment)
-            bench.start()
-            for route, purpose in missing:
-                if self.late():
-                    return
-                best = self._one(bench, route, purpose, best)
+        return missing
 
-    def _known(self, model: Model) -> set[Route]:
-        """Routes of a model that the store held, measured on this kind of device, when the collection began."""
-        here = self.backend.environment()
-        return {
+    def _known(self, model: Model, here: Environment, routes: Sequence[Route]) -> set[Route]:
+        """Those of some routes of a model that were measured on this kind of device."""
+        found = {
             item.route
-            for item in self.held.measurements
+            for item in self.known.measurements
             if item.fingerprint == model.graph.fingerprint
-            and comparable(self.held.environments[item.environment], here)
+            and comparable(self.known.environments[item.environment], here)
         }
+        if isinstance(self.store, Journal):
+            return found
+        places = [identity for identity, place in self.store.environments().items() if comparable(place, here)]
+        return found | self.store.known(model.graph.fingerprint, places, routes)
 
-    def _one(self, bench: Workbench, route: Route, purpose: Purpose, best: Measurement | None) -> Measurement | None:
-        """Measures one route; returns the best of the network so far, given that of the routes before."""
-        self.observer.stage(f"{bench.model.name}: {route.label()}")
-        measurement = bench.measure(route, purpose)
+    def keep(self, outcome: Outcome) -> None:
+        """Stores a measurement, or the reason why a network has none."""
+        if isinstance(outcome, Unmeasured):
+            self.skipped[outcome.model] = str(outcome.error)
+            return
+        measurement = outcome.measurement
+        self.store.add_environment(outcome.environment)
         self.store.add(measurement)
-        bench.discard(route)
         self.measured += 1
         self.ok += measurement.ok
-        best = best_of([measurement] if best is None else [best, measurement])
+        before = self.best.get(measurement.model)
+        best = self.best[measurement.model] = best_of([measurement] if before is None else [before, measurement])
         self.observer.measured(measurement, None, best, self.measured, self.total)
-        return best
 
     def summary(self) -> CollectSummary:
         """What has been done so far."""

@@ -39,6 +39,10 @@ class TerminalProgress(Observer):
             progress, task = self._bar
             progress.update(task, stage=text)
 
+    def note(self, text: str) -> None:
+        """Prints it, above the bar where there is one."""
+        self._console.print(f"note: {text}", markup=False, soft_wrap=not self._console.is_terminal)
+
     def measured(
         self,
         measurement: Measurement,

@@ -159,6 +159,9 @@ class Observer:
     def stage(self, text: str) -> None:
         """What is being done now, a few words."""
 
+    def note(self, text: str) -> None:
+        """Something that people should know, one line."""
+
     def measured(
         self,
         measurement: Measurement,

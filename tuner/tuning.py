@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_ma
 from routecast.tuner.measure.accuracy import AccuracyLimit
 from routecast.tuner.measure.inputs import Ranges
 from routecast.tuner.measure.runner import Limits
+from routecast.tuner.measure.subjects import Subject
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
 from routecast.tuner.results import Observer, RoutePrediction, TuneResult, best_of
 from routecast.tuner.search import make_strategy
@@ -30,6 +32,9 @@ from routecast.tuner.state import TuneState
 if TYPE_CHECKING:
     from routecast.costmodel.base import ModelView
     from routecast.datasets.history import History
+    from routecast.tuner.fleet import FleetBench
+
+    Bench = Workbench | FleetBench
 
 CONFIRMED_ROUTES = 2
 
@@ -97,6 +102,7 @@ def tune(
     resume: bool = False,
     config: TuneConfig | None = None,
     observer: Observer | None = None,
+    ray: str | None = None,
 ) -> TuneResult:
     """Tunes one model and writes the faster one, a report and the measurements.
 
@@ -111,10 +117,12 @@ def tune(
         resume: go on with the interrupted tune in ``output``.
         config: how to tune.
         observer: is told what happens.
+        ray: address of a Ray cluster whose workers measure instead of this machine.
 
     Raises:
         UsageError: the model, inputs or options cannot be used.
-        RoutecastError: the unmodified model does not run, the disk is full, or the history cannot be written.
+        RoutecastError: the unmodified model does not run, the disk is full, the history cannot be written, or no
+            worker is left.
     """
     from routecast.datasets.history import History
     from routecast.tuner.report import write_report
@@ -128,7 +136,7 @@ def tune(
     try:
         begin = TuneState.resume if resume else TuneState.begin
         state = begin(output, opened.graph.fingerprint, _settings(config, shapes, inputs, ranges))
-        session = _Tune(opened, backend, store, state, config, observer)
+        session = _Tune(opened, backend, store, state, config, observer, ray)
         bench = BenchConfig(
             inputs=tuple(Path(path) for path in inputs),
             input_sets=config.input_sets,
@@ -167,8 +175,17 @@ def _settings(
 class _Tune:
     """One tune under way."""
 
+    space: RouteSpace
+
     def __init__(
-        self, model: Model, backend: Backend, store: History, state: TuneState, config: TuneConfig, observer: Observer
+        self,
+        model: Model,
+        backend: Backend,
+        store: History,
+        state: TuneState,
+        config: TuneConfig,
+        observer: Observer,
+        ray: str | None,
     ) -> None:
         self.model = model
         self.backend = backend
@@ -176,7 +193,7 @@ class _Tune:
         self.state = state
         self.config = config
         self.observer = observer
-        self.space: RouteSpace = backend.space(model, allow_numerics=config.allow_numerics)
+        self.ray = ray
         self.measurements: list[Measurement] = list(store.measurements(run=state.run))
         self.warnings: tuple[str, ...] = ()
         self.cost_model = ""
@@ -189,9 +206,9 @@ class _Tune:
             shutil.rmtree(work)
         self.observer.started(self.config.builds)
         self.observer.stage("preparing")
-        with Workbench(self.model, self.backend, self.space, work, bench_config, self.state.run) as bench:
+        with self._bench(work, bench_config) as bench:
+            self.space = bench.space
             self.store.add_graph(self.model.graph)
-            self.store.add_environment(bench.environment)
             bench.start()
             self.observer.stage("A/A control")
             control = self._once(bench, Route(), Purpose.CONTROL)
@@ -199,23 +216,42 @@ class _Tune:
                 raise UsageError(f"the default route does not work ({control.status}): {control.message}")
             self._explore(bench)
             result = self._result(bench, control)
-        shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)
         return result
 
-    def _once(self, bench: Workbench, route: Route, purpose: Purpose, number: int = 0) -> Measurement:
+    @contextlib.contextmanager
+    def _bench(self, work: Path, config: BenchConfig) -> Iterator[Bench]:
+        """What measures: this machine, or the workers of a fleet, on resuming those with the same kind of device."""
+        if self.ray is None:
+            space = self.backend.space(self.model, allow_numerics=self.config.allow_numerics)
+            with Workbench(self.model, self.backend, space, work, config, self.state.run) as bench:
+                yield bench
+            return
+        from routecast.tuner.fleet import Fleet
+
+        before = self.measurements[0].environment if self.measurements else None
+        subject = Subject(self.model, config, self.state.run, self.config.allow_numerics)
+        with Fleet(self.ray, self.backend, self.observer) as fleet:
+            yield fleet.bench(subject, work, None if before is None else self.store.environment(before))
+
+    def _once(self, bench: Bench, route: Route, purpose: Purpose, number: int = 0) -> Measurement:
         """The ``number``-th measurement of a route for a purpose: from the history if it is there, else made now."""
         known = [item for item in self.measurements if item.route == route and item.purpose is purpose]
         if number < len(known):
             return known[number]
         measurement = bench.measure(route, purpose)
+        self._store(bench, measurement)
+        return measurement
+
+    def _store(self, bench: Bench, measurement: Measurement) -> None:
+        self.store.add_environment(bench.environment_of(measurement))
         self.store.add(measurement)
         self.measurements.append(measurement)
-        return measurement
 
     def _explored(self) -> list[Measurement]:
         return [item for item in self.measurements if item.purpose is Purpose.EXPLORE]
 
-    def _explore(self, bench: Workbench) -> None:
+    def _explore(self, bench: Bench) -> None:
         """Rounds of asking, measuring and telling, until the budget is spent."""
         strategy, view = self._strategy(bench)
         strategy.tell(self._explored())
@@ -228,26 +264,25 @@ class _Tune:
             self._predict(view, routes)
             strategy.tell(self._measure_round(bench, routes))
 
-    def _measure_round(self, bench: Workbench, routes: Sequence[Route]) -> list[Measurement]:
+    def _measure_round(self, bench: Bench, routes: Sequence[Route]) -> list[Measurement]:
         measured = []
         predictions = {item.route: item for item in self.state.predictions}
-        for route in routes:
-            if self._spent():
-                break
-            self.observer.stage(f"measuring {route.label()}")
-            measured.append(self._once(bench, route, Purpose.EXPLORE))
+        for measurement in bench.measure_many(routes, self._late, self.observer.stage):
+            self._store(bench, measurement)
+            measured.append(measurement)
             explored = self._explored()
-            self.observer.measured(
-                measured[-1], predictions.get(route), best_of(explored), len(explored), self.config.builds
-            )
+            prediction = predictions.get(measurement.route)
+            self.observer.measured(measurement, prediction, best_of(explored), len(explored), self.config.builds)
         return measured
 
     def _spent(self) -> bool:
-        minutes = self.config.minutes
-        late = minutes is not None and time.monotonic() - self.began > 60 * minutes
-        return late or len(self._explored()) >= self.config.builds
+        return self._late() or len(self._explored()) >= self.config.builds
 
-    def _strategy(self, bench: Workbench) -> tuple[Strategy, ModelView | None]:
+    def _late(self) -> bool:
+        minutes = self.config.minutes
+        return minutes is not None and time.monotonic() - self.began > 60 * minutes
+
+    def _strategy(self, bench: Bench) -> tuple[Strategy, ModelView | None]:
         view = self._view(bench) if self.config.strategy == "model" else None
         strategy = make_strategy(
             self.config.strategy,
@@ -259,7 +294,7 @@ class _Tune:
         )
         return strategy, view
 
-    def _view(self, bench: Workbench) -> ModelView | None:
+    def _view(self, bench: Bench) -> ModelView | None:
         from routecast.training import find_cost_model
 
         self.observer.stage("loading the cost model")
@@ -287,7 +322,7 @@ class _Tune:
         ]
         self.state.save()
 
-    def _result(self, bench: Workbench, control: Measurement) -> TuneResult:
+    def _result(self, bench: Bench, control: Measurement) -> TuneResult:
         """Confirms the leading routes and writes everything down."""
         leading = sorted(
             (item for item in self._explored() if item.ok and (item.ratio or 1.0) < 1.0),
@@ -327,23 +362,24 @@ class _Tune:
         result.save()
         return result
 
-    def _confirm(self, bench: Workbench, route: Route) -> Confirmation:
+    def _confirm(self, bench: Bench, route: Route) -> Confirmation:
         self.observer.stage(f"confirming {route.label()}")
         return Confirmation(
             route, tuple(self._once(bench, route, Purpose.CONFIRM, number) for number in range(CONFIRMATIONS))
         )
 
-    def _keep(self, bench: Workbench, winner: Confirmation) -> Path | None:
+    def _keep(self, bench: Bench, winner: Confirmation) -> Path | None:
         """Puts the winner's own build, not another build of its route, in the output folder."""
         (self.state.output / "route.txt").write_text(f"{winner.route}\n")
         built = self._built(bench, winner.route)
-        if not built:  # measured before an interruption, whose builds are gone
+        if built is None:  # measured before an interruption, whose builds are gone
             known = sum(item.route == winner.route and item.purpose is Purpose.CONFIRM for item in self.measurements)
             self._once(bench, winner.route, Purpose.CONFIRM, known)
             built = self._built(bench, winner.route)
-        return self.backend.export(built[-1], winner.route, self.state.output)
+        assert built is not None
+        return self.backend.export(built, winner.route, self.state.output)
 
-    def _built(self, bench: Workbench, route: Route) -> list[Path]:
-        """Builds of a route that are at hand, confirmations last."""
-        mine = [item for item in self.measurements if item.route == route]
-        return [bench.artifacts[item.identity] for item in mine if item.identity in bench.artifacts]
+    def _built(self, bench: Bench, route: Route) -> Path | None:
+        """The last build of a route that is at hand: confirmations come last."""
+        mine = (item for item in reversed(self.measurements) if item.route == route)
+        return next((path for item in mine if (path := bench.artifact(item)) is not None), None)

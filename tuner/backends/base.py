@@ -146,6 +146,8 @@ class Backend(ABC):
         preload: modules that a measuring process imports before it forks its children.
         pins_threads: whether it keeps threads of its own on the cores after the first, so that the caller is timed best
             on the first.
+        uses_gpu: whether it is timed on a GPU, which then is what a worker of a fleet has for itself; else the cores.
+        portable_builds: whether a build made on one host, with or without a GPU, runs on others of the same version.
         compiles_at_load: groups of build knobs that act again when an artifact is loaded, so that equal artifacts may
             still run at different speeds.
     """
@@ -153,6 +155,8 @@ class Backend(ABC):
     name: ClassVar[str]
     preload: ClassVar[tuple[str, ...]] = ()
     pins_threads: ClassVar[bool] = False
+    uses_gpu: ClassVar[bool] = False
+    portable_builds: ClassVar[bool] = False
     compiles_at_load: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod

@@ -27,6 +27,7 @@ def collect(
     seed: options.SeedOption = 0,
     timeout: Annotated[float, typer.Option(help="Seconds for one route.")] = 60.0,
     minutes: Annotated[float | None, typer.Option(help="Begin no new route after this time.")] = None,
+    ray: options.RayOption = None,
     history: options.HistoryOption = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Store in a .jsonl journal instead of the history.")
@@ -45,7 +46,8 @@ def collect(
     chosen = _chosen(network or [], family or [])
     config = CollectConfig(backend, per_network=per_network, seed=seed, timeout_s=timeout, minutes=minutes)
     with Journal(journal) if journal else History(history) as store:
-        summary = run(chosen, store, config, TerminalProgress(console(err=True), several_models=True))
+        progress = TerminalProgress(console(err=True), several_models=True)
+        summary = run(chosen, store, config, progress, ray=ray)
         place = store.place
     if json:
         print_json({**vars(summary), "store": place})

@@ -57,6 +57,14 @@ EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the h
 AnyVersionOption = Annotated[
     bool, typer.Option("--any-version", help="Use the cost model even for a backend's version that it never saw.")
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Measure on the workers of a Ray cluster (HOST:PORT, auto or ray://HOST:PORT) instead of this machine.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
 NumericsOption = Annotated[

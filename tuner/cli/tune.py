@@ -66,6 +66,7 @@ def tune(
         float | None,
         typer.Option(help="Memory in GB.", show_default="four fifths of the machine's", rich_help_panel=_LIMITS),
     ] = None,
+    ray: options.RayOption = None,
     history: Annotated[str | None, options.history(_FILES)] = None,
     output: Annotated[
         Path | None,
@@ -116,6 +117,7 @@ def tune(
         resume=resume,
         config=config,
         observer=TerminalProgress(console(err=True)),
+        ray=ray,
     )
     if json:
         print_json(result.to_json())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -145,10 +146,47 @@ class Workbench:
             shutil.rmtree(job.folder)
         return measurement
 
+    def measure_many(
+        self, routes: Sequence[Route], late: Callable[[], bool], stage: Callable[[str], None]
+    ) -> Iterator[Measurement]:
+        """Measures routes to explore one after the other.
+
+        Args:
+            routes: distinct routes.
+            late: says when no further one may begin.
+            stage: is told what is being done.
+        """
+        for route in routes:
+            if late():
+                return
+            stage(f"measuring {route.label()}")
+            yield self.measure(route)
+
+    def environment_of(self, measurement: Measurement) -> Environment:
+        """Where one of this bench's measurements was made."""
+        assert measurement.environment == self.environment.identity
+        return self.environment
+
+    def artifact(self, measurement: Measurement) -> Path | None:
+        """Where the build of a measurement lies, None when it is not at hand."""
+        return self.artifacts.get(measurement.identity)
+
+    def build(self, route: Route) -> Path | None:
+        """Builds a route and does no more; returns the folder of the build, None when it failed."""
+        job = self._job("build", route)
+        built = "built" in self._runner.run(job)
+        shutil.rmtree(job.folder)
+        return self._build_folder(route) if built else None
+
+    def accept(self, route: Route, folder: Path) -> None:
+        """Takes over the folder of a build that another host's workbench made of this route."""
+        if not self._build_folder(route).exists():
+            folder.rename(self._build_folder(route))
+
     def discard(self, route: Route) -> None:
         """Deletes what was built for a route, which frees its disk space; the default route's build is kept."""
-        if (key := self._build_key(route)) != DEFAULT_KEY:
-            shutil.rmtree(self._folder / "artifacts" / key, ignore_errors=True)
+        if self._build_key(route) != DEFAULT_KEY:
+            shutil.rmtree(self._build_folder(route), ignore_errors=True)
 
     def _job(self, kind: str, route: Route | None = None, purpose: Purpose = Purpose.EXPLORE) -> Job:
         self._count += 1
@@ -173,6 +211,9 @@ class Workbench:
             limit=self._config.limit,
             seed=self._config.seed + self._count,
         )
+
+    def _build_folder(self, route: Route) -> Path:
+        return self._folder / "artifacts" / self._build_key(route)
 
     def _build_key(self, route: Route) -> str:
         """Names the part of a route that changes what is built."""

@@ -26,6 +26,8 @@ from routecast.tuner.measure.timing import TimingConfig, caller_on_first_core, t
 PROFILE_REPEATS = 5
 DEFAULT_KEY = "default"
 """Names the default route's build."""
+RECORD = "artifact.json"
+"""What describes a finished build, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Job:
     """One thing for a child to do; it travels as JSON.
 
     Attributes:
-        kind: ``reference`` runs the unmodified model and keeps its outputs, ``measure`` measures a route.
+        kind: ``reference`` runs the unmodified model and keeps its outputs, ``build`` builds a route, ``measure``
+            measures one.
         folder: the child's own folder: ``stage``, ``result.json`` and ``log`` appear there.
         backend: name of the backend.
         model: ONNX file with fixed shapes.
@@ -86,7 +89,7 @@ class Job:
 def run_job(path: Path) -> None:
     """Does a job and writes ``result.json`` in its folder, whole or not at all."""
     job = Job.load(path)
-    work = {"reference": _reference, "measure": _measure}[job.kind]
+    work = {"reference": _reference, "build": _build_only, "measure": _measure}[job.kind]
     try:
         result = work(job, lambda stage: _write_stage(job, stage))
     except OSError as error:
@@ -121,6 +124,15 @@ def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
     except RoutecastError as error:
         return {"error": str(error)}
     return {}
+
+
+def _build_only(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
+    stage("building")
+    try:
+        _shared_build(get_backend(job.backend), job, Route.parse(job.route), job.build_key)
+    except BuildFailed as error:
+        return {"status": Status.BUILD_FAILED, "message": str(error)}
+    return {"built": True}
 
 
 def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
@@ -163,20 +175,20 @@ def _built(backend: Backend, job: Job, route: Route) -> Artifact:
 
 def _shared_build(backend: Backend, job: Job, route: Route, key: str) -> Artifact:
     finished = Path(job.artifacts, key)
-    record = finished / "artifact.json"
+    record = finished / RECORD
     if not record.exists():
         artifact = _build(backend, job, route, Path(job.folder, f"build-{key}"))
         folder = Path(job.folder, f"build-{key}")
-        path = artifact.path
+        path = artifact.path  # relative where it can be: the folder is moved, and may come from another host
         if path.is_relative_to(folder):
-            path = finished / path.relative_to(folder)
-        (folder / "artifact.json").write_text(json.dumps({**asdict(artifact), "path": str(path)}))
+            path = path.relative_to(folder)
+        (folder / RECORD).write_text(json.dumps({**asdict(artifact), "path": str(path)}))
         try:
             folder.rename(finished)
         except OSError:  # another child finished the same build first
             shutil.rmtree(folder)
     data = json.loads(record.read_text())
-    return Artifact(**{**data, "path": Path(data["path"])})
+    return Artifact(**{**data, "path": finished / data["path"]})
 
 
 def _build(backend: Backend, job: Job, route: Route, folder: Path) -> Artifact:
