@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.sql.dml import Insert
 
 from routecast.datasets.errors import MissingPackage, UsageError
@@ -22,13 +20,6 @@ from routecast.datasets.places import is_server
 
 BUSY_SECONDS = 30.0
 """How long a process waits for another one's write."""
-
-PATIENCE_SECONDS = 60.0
-"""How long a process that was connected waits for a server that went away, such as one that restarts."""
-
-# Errors after which the same transaction may go through: the server stops or starts, too many connections,
-# and two writers that waited for each other.
-_PASSING = frozenset({"57P01", "57P02", "57P03", "53300", "40001", "40P01"})
 
 
 def connect(url: URL) -> Engine:
@@ -125,32 +116,3 @@ def use_write_ahead_log(engine: Engine) -> None:
                 return
     finally:
         connection.close()
-
-
-class Patience:
-    """Waits longer and longer between tries while a server is away, for ``PATIENCE_SECONDS`` in all."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Starts anew, after something went well."""
-        self._until = time.monotonic() + PATIENCE_SECONDS
-        self._pause = 0.05
-
-    def wait(self, error: DBAPIError) -> None:
-        """Waits before the next try.
-
-        Raises:
-            DBAPIError: the error, when it will not pass or the time is up.
-        """
-        if not _passes(error) or time.monotonic() > self._until:
-            raise error
-        # Drawn, so that the workers of a fleet do not all come back at the same moment.
-        time.sleep(self._pause * random.uniform(0.5, 1.5))  # noqa: S311
-        self._pause = min(2 * self._pause, 2.0)
-
-
-def _passes(error: DBAPIError) -> bool:
-    state = getattr(error.orig, "sqlstate", "")  # an SQLite error has none
-    return error.connection_invalidated or state in _PASSING or (state is None and isinstance(error, OperationalError))

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from routecast.datasets.database import BUSY_SECONDS
 from routecast.datasets.errors import RoutecastError, UsageError
@@ -50,20 +50,45 @@ _REFUSALS: tuple[tuple[str, type[RoutecastError], str], ...] = (
 )
 
 
+# Errors after which the same transaction may go through: the server stops or starts, no connection is left,
+# and two writers that waited for each other.
+_PASSING = frozenset({"57P01", "57P02", "57P03", "53300", "40001", "40P01"})
+
+
 @contextmanager
 def errors_in(place: str) -> Iterator[None]:
     """Turns the errors of the database at ``place`` into routecast's."""
     try:
         yield
     except DBAPIError as error:
-        assert error.orig is not None
-        state = getattr(error.orig, "sqlstate", "")  # an SQLite error has none
-        text = _one_line(str(error.orig))
-        if state == "":
+        text, state = _one_line(str(error.orig)), _state(error)
+        if state == _FILE:
             raise _of_file(text, place) from error
-        raise _of_server(text, state, place) from error
+        kind, said = _refusal(text) if state is None else _STATES.get(state, (RoutecastError, "{text}"))
+        raise kind(f"the history {place}: {said.format(text=text, busy=BUSY_SECONDS)}") from error
     except sqlite3.Error as error:
         raise _of_file(str(error), place) from error
+
+
+def passes(error: DBAPIError) -> bool:
+    """Whether the same may work a little later: the server is away or busy, and nobody need do anything."""
+    state = _state(error)
+    if state is None and isinstance(error, OperationalError):
+        return _refusal(str(error.orig))[0] is not UsageError
+    return error.connection_invalidated or state in _PASSING
+
+
+_FILE = ""
+
+
+def _state(error: DBAPIError) -> str | None:
+    """SQLSTATE of an error, None when a server could not be asked, and ``_FILE`` for SQLite, which knows none."""
+    state: str | None = getattr(error.orig, "sqlstate", _FILE)
+    return state
+
+
+def _refusal(text: str) -> tuple[type[RoutecastError], str]:
+    return next((kind, said) for sign, kind, said in _REFUSALS if sign in text)
 
 
 def _of_file(text: str, path: str) -> RoutecastError:
@@ -76,14 +101,6 @@ def _of_file(text: str, path: str) -> RoutecastError:
     if "full" in text:
         return RoutecastError(f"cannot write to the history {path}: the disk is full; free some space and run again")
     return RoutecastError(f"the history {path} failed: {text}")
-
-
-def _of_server(text: str, state: str | None, place: str) -> RoutecastError:
-    if state is None:
-        kind, said = next((kind, said) for sign, kind, said in _REFUSALS if sign in text)
-    else:
-        kind, said = _STATES.get(state, (RoutecastError, "{text}"))
-    return kind(f"the history {place}: {said.format(text=text, busy=BUSY_SECONDS)}")
 
 
 def _one_line(text: str) -> str:

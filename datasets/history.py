@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Row, Table, func, select
 from sqlalchemy.exc import DBAPIError
 
 from routecast.datasets import database, schema, sizes, tables
-from routecast.datasets.database import Patience
 from routecast.datasets.database_errors import errors_in
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
@@ -21,6 +20,7 @@ from routecast.datasets.exclusive import exclusive
 from routecast.datasets.graph import Graph
 from routecast.datasets.history_stats import HistoryStats, summarise
 from routecast.datasets.measurement import Measurement, Status
+from routecast.datasets.patience import OPENING_SECONDS, PATIENCE_SECONDS, Patience
 from routecast.datasets.places import is_server, locate, shown
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
@@ -64,8 +64,7 @@ class History:
         self.path = None if is_server(url) else Path(self.place)
         self._engine = database.connect(url)
         try:
-            with errors_in(self.place):
-                schema.prepare(self._engine, self.place)
+            self._patiently(lambda: schema.prepare(self._engine, self.place), OPENING_SECONDS)
         except BaseException:
             self.close()
             raise
@@ -117,9 +116,9 @@ class History:
 
         return self._patiently(read)
 
-    def _patiently(self, work: Callable[[], T]) -> T:
+    def _patiently(self, work: Callable[[], T], seconds: float | None = None) -> T:
         """Does something that may be done twice, again while the server is away."""
-        patience = Patience()
+        patience = Patience(PATIENCE_SECONDS if seconds is None else seconds)
         with errors_in(self.place):
             while True:
                 try:
@@ -197,7 +196,7 @@ class History:
             if value is not None:
                 query = query.where(measurements.c[name] == value)
         last = 0
-        patience = Patience()
+        patience = Patience(PATIENCE_SECONDS)
         with errors_in(self.place):
             while True:
                 try:

@@ -18,6 +18,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from routecast.datasets import database, database_errors, places
+from routecast.datasets import history as history_module
 from routecast.datasets.errors import MissingPackage, RoutecastError, UsageError
 from routecast.datasets.history import History
 from routecast.datasets.measurement import LocalTime, Measurement, Status
@@ -39,7 +40,9 @@ ANY = Measurement("f", Route({"k": "v"}), "e", Status.OK)
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    """Does not wait for servers that do not come."""
+    for name in ("PATIENCE_SECONDS", "OPENING_SECONDS"):
+        monkeypatch.setattr(history_module, name, 0.5)
 
 
 def _fails(message: str, act: Callable[[], object], kind: type[RoutecastError] = UsageError) -> None:
@@ -129,7 +132,7 @@ def test_without_the_driver_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 # ---- what can be wrong with a server
 
 
-def test_a_server_out_of_reach() -> None:
+def test_a_server_out_of_reach(impatient: None) -> None:
     _fails(
         "cannot reach the server .*127.0.0.1", lambda: History("postgresql://me:secret@127.0.0.1:1/x"), RoutecastError
     )
@@ -137,7 +140,9 @@ def test_a_server_out_of_reach() -> None:
 
 
 @postgres_test
-def test_what_a_server_refuses(postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_server_refuses(
+    postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
     for name in ("PGPASSWORD", "PGPASSFILE"):
         monkeypatch.delenv(name, raising=False)
     wrong = postgres.url("history", password="secret2")

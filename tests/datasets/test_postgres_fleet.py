@@ -1,0 +1,103 @@
+"""A fleet on one PostgreSQL server: nothing is lost or doubled when a worker is killed and the server crashes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from routecast.datasets.history import History
+from routecast.datasets.measurement import Measurement, Status
+from routecast.datasets.route import Route
+
+if TYPE_CHECKING:
+    from tests.conftest import PostgresServer
+
+WRITERS = 16
+EACH = 6250
+BATCH = 250
+IN_TRANSACTION = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'victim' AND backend_xid IS NOT NULL"
+
+# Processes that know all modules already: sixteen fresh ones would import for longer than they write.
+processes = multiprocessing.get_context("fork")
+
+
+def _share(writer: int) -> Iterator[Measurement]:
+    """What a writer measures; writing it again gives the same identities."""
+    for number in range(EACH):
+        yield Measurement(
+            f"graph{writer % 6}", Route({"k": str(number)}), f"host{writer}", Status.OK, model="net", family="cnn",
+            ratio=0.5, created="2026-01-01", run=f"run{writer}", identity=f"{writer}-{number}",
+        )  # fmt: skip
+
+
+def _write(url: str, writer: int, batch: int) -> None:
+    share = list(_share(writer))
+    with History(url) as history:
+        for start in range(0, EACH, batch):
+            history.add_many(share[start : start + batch])
+
+
+def _read(url: str, finished: Event) -> None:
+    """Reads everything again and again: nothing twice, and never less than before."""
+    before = passes = 0
+    with History(url) as history:
+        while not finished.is_set() or not passes:
+            identities = [item.identity for item in history.measurements()]
+            assert len(set(identities)) == len(identities) >= before
+            before = len(identities)
+            passes += 1
+            finished.wait(1)
+
+
+def _wait_until(true: object, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.postgres
+def test_sixteen_writers_a_killed_one_and_a_server_that_crashes(postgres: PostgresServer, postgres_url: str) -> None:
+    finished = processes.Event()
+    with History(postgres_url) as history:
+        reader = processes.Process(target=_read, args=(postgres_url, finished))
+        victim = processes.Process(target=_write, args=(f"{postgres_url}&application_name=victim", 0, EACH))
+        successor = processes.Process(target=_write, args=(postgres_url, 0, BATCH))
+        writers = [processes.Process(target=_write, args=(postgres_url, writer, BATCH)) for writer in range(1, WRITERS)]
+        try:
+            for process in (reader, victim, *writers):
+                process.start()
+
+            _wait_until(lambda: postgres.execute(IN_TRANSACTION))
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.join()
+            assert next(history.measurements(run="run0"), None) is None  # all of a batch, or nothing
+            successor.start()
+
+            _wait_until(lambda: len(history) > WRITERS * EACH / 4)
+            postgres.restart("immediate")
+            assert len(history) < WRITERS * EACH  # they were still writing
+
+            for process in (successor, *writers):
+                process.join(300)
+            finished.set()
+            reader.join(60)
+            assert [process.exitcode for process in (successor, reader, *writers)] == [0] * (WRITERS + 1)
+        finally:
+            for process in (reader, victim, successor, *writers):
+                if process.pid is not None:
+                    process.kill()
+
+        stored = Counter(item.identity for item in history.measurements())
+        assert set(stored.values()) == {1}
+        assert stored.keys() == {item.identity for writer in range(WRITERS) for item in _share(writer)}
+        assert stored.total() == 100_000
