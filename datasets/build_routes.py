@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.route import Route
@@ -11,6 +13,7 @@ from routecast.datasets.route import Route
 GROUP = "compiler."
 """What the names of the compiler's knobs start with in a route."""
 
+_LONGEST = 200
 _SETTING = re.compile(r"-([A-Za-z0-9_][A-Za-z0-9_:.+-]*)=([^\s=|\[\]]+)", re.ASCII)
 
 
@@ -20,21 +23,28 @@ def build_route(route: Route) -> str:
     return " ".join(parts)
 
 
+@lru_cache(maxsize=4096)  # a search repeats the same few hundred tokens in every one of its thousands of routes
+def _parse_setting(token: str) -> tuple[str, str]:
+    match = _SETTING.fullmatch(token)
+    if match is None:
+        raise UsageError(f"a build route is made of -knob=value tokens, got {token[:60]!r}")
+    return match.group(1), match.group(2)
+
+
 def parse_settings(text: str) -> dict[str, str]:
     """Reads a build route as values by name of knob, without the leading dash.
 
     Raises:
         UsageError: a token is not ``-knob=value`` or a knob is set twice.
     """
-    settings: dict[str, str] = {}
-    for token in text.split():
-        match = _SETTING.fullmatch(token)
-        if match is None:
-            raise UsageError(f"a build route is made of -knob=value tokens, got {token[:60]!r}")
-        name, value = match.groups()
-        if name in settings:
-            raise UsageError(f"a build route sets each knob once, got -{name} twice")
-        settings[name] = value
+    tokens = text.split()
+    if max(map(len, tokens), default=0) > _LONGEST:
+        raise UsageError(f"a build route is made of -knob=value tokens of at most {_LONGEST} letters")
+    pairs = [_parse_setting(token) for token in tokens]
+    settings = dict(pairs)
+    if len(settings) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise UsageError(f"a build route sets each knob once, got -{twice} twice")
     return settings
 
 
@@ -49,4 +59,4 @@ def parse_build_route(text: str, defaults: Mapping[str, str]) -> Route:
     Raises:
         UsageError: as ``parse_settings``.
     """
-    return Route((GROUP + name, value) for name, value in parse_settings(text).items() if defaults.get(name) != value)
+    return Route((GROUP + name, value) for name, value in parse_settings(text).items() - defaults.items())

@@ -27,7 +27,9 @@ class ExportFormat(StrEnum):
 
 
 def _without_passwords(sources: list[str]) -> list[str]:
-    return [options.without_password(source) for source in sources]
+    for source in sources:
+        options.without_password(source)
+    return sources
 
 
 @app.command()
