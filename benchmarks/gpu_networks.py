@@ -57,7 +57,7 @@ _TIMM = (
     ("hrnet_w18_small", "hrnet", 4, 224, 17, True),
     ("coatnet_nano_rw_224", "coatnet", 4, 224, 17, True),
     ("edgenext_small", "edgenext", 8, 256, 17, True),
-    ("levit_128", "levit", 1, 224, 17, True),
+    ("levit_128", "levit", 4, 224, 17, True),
     ("ghostnet_100", "ghostnet", 32, 224, 17, True),
     ("coatnet_nano_rw_224", "coatnet", 16, 224, 17, True),
     ("resnet34", "resnet", 1, 224, 18, False),

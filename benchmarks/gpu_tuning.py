@@ -52,7 +52,7 @@ MAIN = (
     "coatnet_nano_rw_224_b4_o17",
     "hrnet_w18_small_b4_o17",
 )
-OTHER_BATCHES = ("levit_128_b1_o17", "ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
+OTHER_BATCHES = ("levit_128_b4_o17", "ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
 TRAPPED = ("resnet50_b1_o17", "resnet50_b8_o18")
 REPEATED = 2
 CONTROLS = 20
