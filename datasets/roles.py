@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import DDL, Engine, inspect, text
+from sqlalchemy import Engine, inspect, text
 
 from routecast.datasets import database
 from routecast.datasets.database_errors import errors_in
@@ -46,7 +46,7 @@ def grant(role: str, url_or_path: str | Path | None = None) -> str:
                 if not connection.scalar(text(_OWNED), {"table": measurements.name}):
                     raise UsageError(f"the history {place} is not this user's; ask its owner to grant rights on it")
                 for statement in _statements(engine, role):
-                    connection.execute(DDL(statement.replace("%", "%%")))
+                    connection.exec_driver_sql(statement)
     finally:
         engine.dispose()
     return place

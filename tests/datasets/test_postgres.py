@@ -238,12 +238,12 @@ def worker(postgres: PostgresServer, postgres_url: str) -> str:
     """The URL of a role that may do nothing yet."""
     # A role with a name that needs quotes.
     postgres.execute(
-        """DO $$ BEGIN IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'wo"rk er') THEN
-        DROP OWNED BY "wo""rk er"; DROP ROLE "wo""rk er"; END IF; END $$""",
+        """DO $$ BEGIN IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'wo"rk :e%r') THEN
+        DROP OWNED BY "wo""rk :e%r"; DROP ROLE "wo""rk :e%r"; END IF; END $$""",
         "history",
     )
-    postgres.execute('CREATE ROLE "wo""rk er" LOGIN PASSWORD \'secret\'')
-    return postgres.url("history", "wo%22rk%20er")
+    postgres.execute('CREATE ROLE "wo""rk :e%r" LOGIN PASSWORD \'secret\'')
+    return postgres.url("history", "wo%22rk%20%3Ae%25r")
 
 
 @postgres_test
@@ -257,8 +257,8 @@ def test_a_worker_may_read_and_add_and_nothing_else(
         _fails(r"permission denied \(.*\); ask its owner for `routecast history grant ROLE`", lambda: History(worker))
     monkeypatch.setenv("ROUTECAST_HISTORY", postgres_url)
     for _ in range(2):  # granting again changes nothing
-        done = CliRunner().invoke(app, ["history", "grant", 'wo"rk er'])
-        assert done.output.startswith('wo"rk er may read postgresql://owner@/history')
+        done = CliRunner().invoke(app, ["history", "grant", 'wo"rk :e%r'])
+        assert done.output.startswith('wo"rk :e%r may read postgresql://owner@/history')
     with History(worker) as history:
         assert history.import_records(records) == len(records)
         assert history.add_many([ANY]) == 0
