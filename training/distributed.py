@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from routecast.training.member import Team, train_member
 from routecast.training.store import ExampleStore
 
 DEVICES = ("cpu", "cuda")
-_JOB, _WEIGHTS, _ERROR = "job.json", "members.safetensors", "error.txt"
+_JOB, _WEIGHTS, _ERROR, _STDERR = "job.json", "members.safetensors", "error.txt", "stderr.txt"
 
 
 def train_members(
@@ -87,7 +88,7 @@ def _launch(folder: Path, processes: int, observer: TrainObserver) -> None:
     threads = max(1, torch.get_num_threads() // processes)
     # One machine only: its own interface always exists, while its name may not resolve.
     environment = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", **os.environ}
-    with (folder / "stderr.txt").open("wb") as errors:
+    with (folder / _STDERR).open("wb") as errors:
         torchrun = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             assert torchrun.stdout is not None  # for the type checker
@@ -102,14 +103,12 @@ def _launch(folder: Path, processes: int, observer: TrainObserver) -> None:
 
 
 def _reason(folder: Path) -> str:
-    """Why the processes ended, one line."""
+    """Why the processes ended, one line; when one is killed, torchrun terminates the others, which may say so first."""
+    killed = re.search(r"Signal \d+ \((?!SIGTERM)\w+\)", (folder / _STDERR).read_text(errors="replace"))
+    if killed:
+        return f"one of them was ended by {killed.group().replace('Signal', 'signal')}; is there enough memory?"
     said = folder / _ERROR
-    if said.exists():
-        return said.read_text(encoding="utf-8")
-    signal = [line for line in (folder / "stderr.txt").read_text(errors="replace").splitlines() if "exitcode" in line]
-    return (
-        f"one of them was ended from outside ({' '.join(signal[-1].split())})" if signal else "torchrun gave no reason"
-    )
+    return said.read_text(encoding="utf-8") if said.exists() else "torchrun gave no reason"
 
 
 def _loaded(folder: Path, config: TrainConfig) -> list[RouteNetwork]:
