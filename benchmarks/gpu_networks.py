@@ -256,7 +256,7 @@ _ZOO = (
           _tokens(8, 128), True),
     _spec("pointnet_b4_n1024", "pointnet", "pointnet:PointNet", {"width": 96},
           {"signal": Input((4, 3, 1024))}, False),
-    _spec("autoencoder_w64_b4_s128", "autoencoder", "autoencoder:Autoencoder", {"width": 64}, _image(4, 128), False),
+    _spec("autoencoder_w64_b32_s64", "autoencoder", "autoencoder:Autoencoder", {"width": 64}, _image(32, 64), False),
     _spec("mixer_w512_b2_s224", "mixer", "mixer:Mixer", {"width": 512, "depth": 6, "size": 224}, _image(2, 224), False),
 )  # fmt: skip
 
