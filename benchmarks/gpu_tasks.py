@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from aa_control import repeat_control
 from gpu_networks import gpu_networks
 
-from routecast.datasets.errors import RoutecastError
+from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.history import History
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
@@ -44,8 +45,9 @@ TIMEOUT_S = 300.0
 TRAP = (
     "", "builder.tf32=off", "precision.policy=fp16", "form.opset=20", "pass.onnxslim=on", "compiler.conv_lowering=off",
     "compiler.rewrite_conv_mul_add=off", "builder.tf32=off compiler.rewrite_conv_mul_add=off",
+    "precision.keep=matmul precision.policy=fp16",
 )  # fmt: skip
-_KILLED_AFTER = 3
+_KILLED_AFTER = 2
 _EXPORT_S = 240.0
 
 
@@ -59,6 +61,7 @@ class Task:
         search: one of ``SEARCHES``.
         seed: of the tune.
         repeats: of the control.
+        builds: routes of the tune, 0 for as many as all have.
         resume: whether a tune goes on with an interrupted one.
     """
 
@@ -67,6 +70,7 @@ class Task:
     search: str = "routecast"
     seed: int = 0
     repeats: int = 1
+    builds: int = 0
     resume: bool = False
 
     @property
@@ -190,7 +194,7 @@ def _tuned(task: Task, setting: Setting, history: Path, output: Path) -> TuneRes
     strategy, backend = SEARCHES[task.search]
     config = TuneConfig(
         backend=backend or setting.backend,
-        builds=setting.builds,
+        builds=task.builds or setting.builds,
         strategy=strategy,
         cost_model=setting.cost_model or None,
         seed=task.seed,
@@ -260,7 +264,8 @@ def _trap(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
         bench.start()
         for text in TRAP:
             route = Route.parse(text)
-            if all(name in bench.space.by_name for name in route):
+            with suppress(UsageError):  # another version's space may lack it
+                bench.space.canonical(route)
                 yield {"measurement": _brief(bench.measure(route))}
 
 
