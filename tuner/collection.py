@@ -96,7 +96,7 @@ def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
                 route = _changed(space, route, rng)
             found[route] = None
     routes = list(found)[1 : 1 + count]
-    rng.shuffle(routes)  # type: ignore[arg-type]  # a list of anything will do
+    rng.shuffle(routes)
     return routes
 
 
