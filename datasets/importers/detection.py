@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from routecast.datasets.errors import UsageError
-from routecast.datasets.importers.reading import Damaged, decode, lines, parse_json
+from routecast.datasets.importers.reading import Damaged, lines, parse_json
 
 BANNER = re.compile(r"^&&&& (RUNNING|PASSED|FAILED|WAIVED) TensorRT\.trtexec\b(?: \[TensorRT v(\d+)\])?.*?# (.*)$")
 """What trtexec prints when it begins and when it ends: the event, the version and the command line."""
@@ -30,18 +30,21 @@ class Format(StrEnum):
     TORCH_TENSORRT_CACHE = "torch-tensorrt-cache"
 
 
-def detect(content: bytes, path: Path) -> Format | None:
-    """The format of a file by its content, None when it is none of those that can be imported.
-
-    Raises:
-        UsageError: it is a pickle, or an export of trtexec without measurements; ``path`` names it.
-    """
+def refuse_pickles(content: bytes, path: Path) -> None:
+    """Raises a usage error for what could run code when it is opened."""
     if content.startswith(_PICKLES):
         raise UsageError(
             f"{path} is a pickle or an archive, which is never opened: it could run any code; "
             "Torch-TensorRT's tuning cache (tuning_cache_file) is text, its engine cache holds no times"
         )
-    text = decode(content)
+
+
+def detect(text: str, path: Path) -> Format | None:
+    """The format of a file by its text, None when it is none of those that can be imported.
+
+    Raises:
+        UsageError: it is an export of trtexec without measurements; ``path`` names it.
+    """
     first = next(lines(text), "")
     if first.startswith("{"):
         return _of_object(first, text, path)

@@ -14,7 +14,7 @@ from typing import Any
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.importers import torch_tensorrt, trtexec
-from routecast.datasets.importers.detection import Format, detect
+from routecast.datasets.importers.detection import Format, detect, refuse_pickles
 from routecast.datasets.importers.models import ModelFinder
 from routecast.datasets.importers.reading import decode, read_content
 from routecast.datasets.importers.request import ImportRequest
@@ -125,11 +125,13 @@ def _open(path: Path, file_format: Format | None, reports: dict[Path, FileReport
         raise UsageError(f"{path}: no such file")
     try:
         content = read_content(path)
-        found = file_format or detect(content, path)
+        refuse_pickles(content, path)
+        text = decode(content)
+        found = file_format or detect(text, path)
         if found is None:
             known = ", ".join(Format)
             raise UsageError(f"its content is none of {known}")
-        return _Source(path, found, decode(content))
+        return _Source(path, found, text)
     except UsageError as error:
         reports[path] = FileReport(str(path), str(file_format or ""), 0, {str(error): 1})
         return None

@@ -23,7 +23,7 @@ def test_content_tells_the_format(tmp_path: Path, samples: ModuleType) -> None:
         None: "hello",
     }
     for expected, text in contents.items():
-        assert detect(text.encode(), tmp_path) is expected
+        assert detect(text, tmp_path) is expected
 
 
 class Harmful:
@@ -44,7 +44,7 @@ def test_a_pickle_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_layer_listing_holds_no_times(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no times; import --exportProfile"):
-        detect(b'{"Layers": ["a"], "Bindings": []}', tmp_path)
+        detect('{"Layers": ["a"], "Bindings": []}', tmp_path)
 
 
 def test_a_file_that_is_too_large_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
