@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 
 import numpy as np
@@ -135,3 +136,24 @@ def make_records(families: Sequence[str], models: int, routes: int, seed: int = 
 def synthetic():  # type: ignore[no-untyped-def]
     """The generator's functions, for tests that need their own records."""
     return make_records
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):  # type: ignore[no-untyped-def]
+    """An MLflow store without runs: making one takes seconds, copying one does not."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def store(empty_store, tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
+    """An MLflow store of the test's own, which the environment names; the user's folder is the test's too."""
+    path = tmp_path / "store" / "mlflow.db"
+    path.parent.mkdir()
+    shutil.copy(empty_store, path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return path
