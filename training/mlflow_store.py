@@ -15,6 +15,12 @@ from routecast.datasets.errors import RoutecastError
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",  # MLflow sets its loggers' levels when it is imported
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would stand in JSON output
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
 _CREDENTIALS = (re.compile(r"(?<=://)[^/@\s]+@"), re.compile(r"(?i)(?<=password=)[^&\s]+"))
 
 
@@ -57,9 +63,9 @@ def failures() -> Iterator[None]:
 
 
 def quieten() -> None:
-    """Before MLflow is imported: no telemetry, and no log lines between those of the command."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")  # MLflow sets its loggers' levels when it is imported
+    """Before MLflow is imported: no telemetry, and no lines or bars between those of the command."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
 

@@ -7,7 +7,9 @@ between the two aliases. Whenever a process dies, ``champion`` names a cost mode
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from routecast.costmodel import load_cost_model
 from routecast.datasets.errors import UsageError
-from routecast.training.mlflow_store import connect, failures, local_store, tracking_uri
+from routecast.training.mlflow_store import connect, data_folder, failures, local_store, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -187,8 +189,22 @@ class Registry:
 
     @staticmethod
     def _copied(found: ModelVersion) -> Registered:
-        from mlflow.artifacts import download_artifacts
-
         with failures():
-            folder = download_artifacts(artifact_uri=found.source, tracking_uri=tracking_uri())
-        return Registered(str(found.version), str(found.run_id), Path(folder), dict(found.tags))
+            folder = _local_copy(str(found.source), str(found.run_id))
+        return Registered(str(found.version), str(found.run_id), folder, dict(found.tags))
+
+
+def _local_copy(source: str, run: str) -> Path:
+    """The artifacts where they are local, else a copy in the user's folder: they never change once registered."""
+    from mlflow.artifacts import download_artifacts
+
+    if source.startswith("file:"):
+        return Path(download_artifacts(artifact_uri=source))
+    copy = data_folder() / "cost-models" / run
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=copy.parent) as scratch:
+            made = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=scratch)
+            with suppress(OSError):  # another process was first
+                Path(made).rename(copy)
+    return copy

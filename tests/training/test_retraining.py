@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,13 @@ FAMILIES = ["cnn", "transformer", "mixer"]
 def no_shipped_weights(store, tmp_path, monkeypatch):
     for module in (run, costmodel, retraining):
         monkeypatch.setattr(module, "BUILTIN", tmp_path / "nothing")
+
+
+@pytest.fixture(autouse=True)
+def only_what_is_looked_at(monkeypatch):
+    """Charts and baselines take most of a tiny training's time; ``test_run`` makes them."""
+    monkeypatch.setattr(run, "draw", lambda evaluation, found, folder: folder.mkdir())
+    monkeypatch.setattr(run, "evaluate", partial(run.evaluate, make_baselines=list))
 
 
 @pytest.fixture
