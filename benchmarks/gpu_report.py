@@ -143,6 +143,8 @@ def show(rows: Sequence[Row], console: Console) -> None:
         cos = found["accuracy"].get("cos", math.nan) if found["accuracy"] else math.nan
         route = found["route"] or "default"
         console.print(f"trap: {found['network']}: {route}: {found['status']} cos {cos:.2g}", soft_wrap=True)
+    for warning in sorted({warning for row in tunes(rows) for warning in row.get("warnings", ())}):
+        console.print(f"warning: {warning}", soft_wrap=True)
     for row in rows:
         if "error" in row:
             console.print(
