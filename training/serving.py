@@ -51,17 +51,20 @@ def add_pyfunc(folder: Path) -> None:
 
 
 def signature() -> ModelSignature:
-    """What a request holds: a row per model, and parameters for all rows."""
+    """What a request holds: a row per model, and parameters for all rows.
+
+    What rows may lack is of any type here, because MLflow takes no empty cell for a map or list; it is checked later.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-    from mlflow.types.schema import AnyType, Array, Map
+    from mlflow.types.schema import AnyType
 
     columns = [
         ColSpec(DataType.string, "model"),
-        ColSpec(Map(Array(DataType.long)), "shapes", required=False),
+        ColSpec(AnyType(), "shapes", required=False),
         ColSpec(DataType.string, "backend", required=False),
         ColSpec(AnyType(), "environment", required=False),
-        ColSpec(Array(DataType.string), "routes", required=False),
+        ColSpec(AnyType(), "routes", required=False),
     ]
     params = [
         ParamSpec("top", DataType.long, 10),

@@ -173,13 +173,14 @@ def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _routes(given: Any) -> tuple[Route, ...]:
-    texts = list(given)
-    if not texts or len(texts) > MOST_ROUTES:
-        raise UsageError(f"a request ranks between 1 and {MOST_ROUTES} routes, got {len(texts)}")
-    for text in texts:
+    if not isinstance(given, list):
+        raise UsageError(f"routes are a list of texts, got {_shortened(given)}")
+    if not 1 <= len(given) <= MOST_ROUTES:
+        raise UsageError(f"a request ranks between 1 and {MOST_ROUTES} routes, got {len(given)}")
+    for text in given:
         if not isinstance(text, str) or len(text) > LONGEST_ROUTE:
             raise UsageError(f"a route is a text of at most {LONGEST_ROUTE} letters, got {_shortened(text)}")
-    return tuple(map(Route.parse, texts))
+    return tuple(map(Route.parse, given))
 
 
 def _environment(given: Any) -> Environment:
