@@ -17,8 +17,14 @@ from routecast.tuner.predictions import by_route, need_cost_model
 from routecast.tuner.results import RoutePrediction
 
 if TYPE_CHECKING:
-    from routecast.costmodel.base import CostModel
+    from routecast.costmodel.base import CostModel, ModelView
     from routecast.datasets.environment import Environment
+    from routecast.datasets.measurement import Measurement
+    from routecast.tuner.backends.base import Backend
+
+
+_FOR_TUNER = 20
+"""How many routes a vendor's own tuner is told of."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,41 @@ def _refuse(cost_model: CostModel, environment: Environment) -> None:
             f"the cost model is refused: {refusal}; measure with this version and run `routecast retrain`, "
             "or use it nevertheless with --any-version"
         )
+
+
+def tuner_routes(space: RouteSpace, base: Route, group: str) -> list[Route]:
+    """Every route that sets one more knob of a group than ``base``: what a vendor's own tuner would try first."""
+    return [route for route in space.single_changes(base) if _added(route, base).startswith(f"{group}.")]
+
+
+def text_for_tuner(
+    backend: Backend, space: RouteSpace, base: Route, view: ModelView | None, measured: Sequence[Measurement]
+) -> str:
+    """What the vendor's own tuner reads to go on from a route; empty when there is no such tuner or nothing to try.
+
+    Args:
+        backend: whose tuner.
+        space: the route space.
+        base: the route to go on from; what it sets stays as it is.
+        view: ranks what can be set besides, corrected by what was measured; None leaves that to ``measured`` alone.
+        measured: routes of the same model.
+    """
+    if not backend.tuner_knobs:
+        return ""
+    routes = tuner_routes(space, base, backend.tuner_knobs)
+    if view is not None and routes:
+        said = (view.adapt(measured) if measured else view).predict(routes)
+        ranked = [item.route for item in sorted(by_route(said), key=lambda item: item.ratio)]
+    else:
+        faster = (item for item in measured if item.ok and item.ratio is not None and item.ratio < 1)
+        ranked = [item.route for item in sorted(faster, key=lambda item: item.log_ratio)]
+    return backend.tuner_file(ranked[:_FOR_TUNER], base)
+
+
+def _added(route: Route, base: Route) -> str:
+    """The one knob that a route sets and ``base`` does not, empty when they differ otherwise."""
+    added = route.keys() - base.keys()
+    return next(iter(added)) if len(added) == 1 and base.items() <= route.items() else ""
 
 
 def candidate_routes(space: RouteSpace, count: int, seed: int) -> list[Route]:

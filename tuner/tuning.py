@@ -24,6 +24,7 @@ from routecast.tuner.measure.inputs import Ranges
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.subjects import Subject
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
+from routecast.tuner.ranking import text_for_tuner
 from routecast.tuner.results import Observer, RoutePrediction, TuneResult, best_of
 from routecast.tuner.search import make_strategy
 from routecast.tuner.search.base import Strategy
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     Bench = Workbench | FleetBench
 
 CONFIRMED_ROUTES = 2
+TUNER_FILE = "tune_build_routes.txt"
+"""What the vendor's own tuner reads, in the output folder; for TensorRT, trtexec's ``--tuneBuildRouteFile``."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,7 @@ class _Tune:
         self.measurements: list[Measurement] = list(store.measurements(run=state.run))
         self.warnings: tuple[str, ...] = ()
         self.cost_model = ""
+        self.view: ModelView | None = None
         self.began = time.monotonic()
 
     def run(self, bench_config: BenchConfig) -> TuneResult:
@@ -253,7 +257,7 @@ class _Tune:
 
     def _explore(self, bench: Bench) -> None:
         """Rounds of asking, measuring and telling, until the budget is spent."""
-        strategy, view = self._strategy(bench)
+        strategy, self.view = self._strategy(bench)
         strategy.tell(self._explored())
         per_round = math.ceil(self.config.builds / self.config.rounds)
         while not self._spent():
@@ -261,7 +265,7 @@ class _Tune:
             routes = strategy.ask(min(per_round, self.config.builds - len(self._explored())))
             if not routes:
                 return
-            self._predict(view, routes)
+            self._predict(self.view, routes)
             strategy.tell(self._measure_round(bench, routes))
 
     def _measure_round(self, bench: Bench, routes: Sequence[Route]) -> list[Measurement]:
@@ -334,6 +338,8 @@ class _Tune:
         winner = min(winners, key=lambda item: item.ratio, default=Confirmation(Route(), ()))
         default_ms = control.default_ms or math.nan
         artifact = self._keep(bench, winner)  # may measure once more, which belongs to the result
+        if text := text_for_tuner(self.backend, self.space, winner.route, self.view, self._explored()):
+            (self.state.output / TUNER_FILE).write_text(text)
         result = TuneResult(
             model_name=self.model.name,
             model_path=self.model.path,

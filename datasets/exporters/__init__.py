@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from routecast.datasets.exporters.selection import select
-from routecast.datasets.exporters.trtexec import TrtexecCache, trtexec_cache, trtexec_expression
+from routecast.datasets.exporters.trtexec import TrtexecCache, route_expression, trtexec_cache, trtexec_expression
 
-__all__ = ["TrtexecCache", "select", "trtexec_cache", "trtexec_expression"]
+__all__ = ["TrtexecCache", "route_expression", "select", "trtexec_cache", "trtexec_expression"]

@@ -79,9 +79,6 @@ def trtexec_cache(records: Records, defaults: Mapping[str, str]) -> TrtexecCache
 def trtexec_expression(records: Records, defaults: Mapping[str, str]) -> str:
     """A ``--tuneBuildRouteFile``: the compiler knobs of routes that were faster than the default, with the values.
 
-    trtexec reads such a file as one expression, not as a list of routes, and tries its last knob first: the knob of
-    the fastest route comes last.
-
     Args:
         records: see ``select``.
         defaults: as ``trtexec_cache``.
@@ -91,14 +88,33 @@ def trtexec_expression(records: Records, defaults: Mapping[str, str]) -> str:
     """
     timed = [(item.ratio, item) for item in records.measurements if item.ok and item.ratio is not None]
     faster = sorted(((ratio, item) for ratio, item in timed if ratio < 1), key=lambda pair: pair[0])
-    routes = [
-        Route((name, value) for name, value in item.route.items() if name.startswith(GROUP)) for _, item in faster
-    ]
-    values = _values(routes, defaults)
-    if not values:
+    expression = route_expression([item.route for _, item in faster], defaults)
+    if not expression:
         raise UsageError("no route with compiler knobs was faster than the default: there is nothing to try")
+    return expression
+
+
+def route_expression(routes: Iterable[Route], defaults: Mapping[str, str], pinned: Route = Route()) -> str:  # noqa: B008
+    """A ``--tuneBuildRouteFile`` of ranked routes; empty when none has compiler knobs beside the pinned ones.
+
+    trtexec reads such a file as one expression, not as a list of routes, and tries its last knob first: the knob of
+    the best route comes last.
+
+    Args:
+        routes: the best first; only their compiler knobs are taken.
+        defaults: as ``trtexec_cache``.
+        pinned: its compiler knobs keep their values in every route that trtexec tries.
+
+    Raises:
+        UsageError: the default of a knob is not known.
+    """
+    fixed = {name.removeprefix(GROUP): value for name, value in pinned.items() if name.startswith(GROUP)}
+    compiler = [Route((name, value) for name, value in route.items() if name.startswith(GROUP)) for route in routes]
+    values = {name: found for name, found in _values(compiler, defaults).items() if name not in fixed and found}
+    if not values:
+        return ""
     lines = [f"-{name}={_bracketed([defaults[name], *alternatives])}" for name, alternatives in values.items()]
-    return "".join(f"{line}\n" for line in reversed(lines))
+    return "".join(f"{line}\n" for line in (*(f"-{name}={value}" for name, value in fixed.items()), *reversed(lines)))
 
 
 def _choose(measurements: Sequence[Measurement]) -> tuple[dict[Route, Measurement], Counter[str]]:

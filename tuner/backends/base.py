@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -150,6 +150,7 @@ class Backend(ABC):
         portable_builds: whether a build made on one host, with or without a GPU, runs on others of the same version.
         compiles_at_load: groups of build knobs that act again when an artifact is loaded, so that equal artifacts may
             still run at different speeds.
+        tuner_knobs: group of the knobs that the vendor's own tuner can search; empty when it has none.
     """
 
     name: ClassVar[str]
@@ -158,6 +159,7 @@ class Backend(ABC):
     uses_gpu: ClassVar[bool] = False
     portable_builds: ClassVar[bool] = False
     compiles_at_load: ClassVar[frozenset[str]] = frozenset()
+    tuner_knobs: ClassVar[str] = ""
 
     @abstractmethod
     def environment(self) -> Environment:
@@ -197,6 +199,15 @@ class Backend(ABC):
     @abstractmethod
     def export(self, artifact: Path, route: Route, folder: Path) -> Path:
         """Puts a built route into ``folder`` with all that deploying it needs, and returns the file to load."""
+
+    def tuner_file(self, routes: Sequence[Route], base: Route) -> str:
+        """What the vendor's own tuner reads to try routes; empty when it has none.
+
+        Args:
+            routes: the best first; each changes knobs of the group ``tuner_knobs`` besides what ``base`` sets.
+            base: what all of them have in common.
+        """
+        return ""
 
     def device_state(self) -> dict[str, float]:
         """The device right now, see ``Measurement.device_state``; empty when the backend cannot tell."""

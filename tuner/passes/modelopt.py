@@ -19,6 +19,7 @@ from onnx import ModelProto
 
 from routecast.datasets.errors import MissingPackage
 from routecast.datasets.model import INLINE_LIMIT
+from routecast.tuner.measure.inputs import load_arrays, save_arrays
 from routecast.tuner.passes.base import PassContext, PassFailed
 
 # What ModelOpt's ONNX part imports at once. Its own extra also wants CuPy and onnxruntime-gpu, and pins onnx.
@@ -62,7 +63,7 @@ def quantize_with_modelopt(
     _join(context.calibration, [value.name for value in model.graph.input if value.name not in constants], data)
     command = [sys.executable, "-m", "modelopt.onnx.quantization", f"--onnx_path={source}", f"--output_path={target}"]
     command += [f"--quantize_mode={mode}", "--calibration_method=max", f"--calibration_data_path={data}"]
-    command += ["--calibration_eps=cpu", "--high_precision_dtype=fp32", "--log_level=ERROR"]
+    command += ["--calibration_eps=cpu", "--high_precision_dtype=fp32", "--log_level=ERROR", "--simplify"]
     command += ["--use_external_data_format"] if external else []
     command += ["--op_types_to_quantize", *ops] if ops else []
     # It takes names as patterns that match a name's beginning.
@@ -81,10 +82,8 @@ def _last_error(text: str) -> str:
 
 def _join(calibration: Sequence[Path], names: Sequence[str], target: Path) -> None:
     """Writes all input sets as ModelOpt takes them: one array per input, the sets along the first axis."""
-    sets = []
-    for path in calibration:
-        with np.load(path) as arrays:
-            sets.append({name: arrays[name] for name in names})
-    if any(not array.ndim for array in sets[0].values()):
-        sets = sets[:1]
-    np.savez(target, **{name: np.concatenate([each[name] for each in sets]) for name in names})
+    sets = [load_arrays(path) for path in calibration]
+    flat = [name for name in names if not sets[0][name].ndim]
+    if flat:
+        raise PassFailed(f"ModelOpt stacks input sets along the first axis, and the input {flat[0]} has none")
+    save_arrays(target, {name: np.concatenate([each[name] for each in sets]) for name in names})

@@ -17,6 +17,7 @@ from routecast.tuner.patterns import GraphFacts
 
 _QUANTIZE, _QUANTIZER, _EXCLUDE = "precision.quantize", "precision.quantizer", "precision.exclude"
 _OFF, _INT8, _INT8_PRODUCTS, _FP8 = "off", "int8", "int8_products", "fp8"
+_QUANTIZERS = ("onnxruntime", "modelopt")
 _NO_INT8_CONVOLUTIONS = "the builder has no INT8 convolutions"
 
 
@@ -46,33 +47,20 @@ class Quantization(GraphPass):
         if not formats:
             left_out |= dict.fromkeys((_QUANTIZE, _QUANTIZER, _EXCLUDE), "no number format is left to quantise to")
             return RouteSpace((), left_out)
-        knobs = [
-            Knob(
-                _QUANTIZE, (_OFF, *formats), _OFF, "quantise products and convolutions by the inputs",
-                stage="build", changes_numerics=True,
-            )
-        ]  # fmt: skip
+        knobs = [_knob(_QUANTIZE, (_OFF, *formats), "quantise products and convolutions by the inputs")]
         whole = tuple(each for each in formats if each != _INT8_PRODUCTS)
-        values = tuple(value for value in exclusion_values(facts) if value != "only_weighted")
-        if whole and len(values) > 1:
-            knobs.append(
-                Knob(
-                    _EXCLUDE, values, "none", "operators that stay in floating point",
-                    stage="build", changes_numerics=True, requires={_QUANTIZE: whole},
-                )
-            )  # fmt: skip
+        exclusions = tuple(value for value in exclusion_values(facts) if value != "only_weighted")
+        if whole and len(exclusions) > 1:
+            knobs.append(_knob(_EXCLUDE, exclusions, "operators that stay in floating point", whole))
         else:
             left_out[_EXCLUDE] = "there is one kind of operator to quantise"
         integers = tuple(each for each in formats if each != _FP8)
         if reason := modelopt_missing():
             left_out[_QUANTIZER] = reason
         elif integers:
-            knobs.append(
-                Knob(
-                    _QUANTIZER, ("onnxruntime", "modelopt"), "onnxruntime", "which library places the INT8 Q/DQ pairs",
-                    stage="build", changes_numerics=True, requires={_QUANTIZE: integers},
-                )
-            )  # fmt: skip
+            knobs.append(_knob(_QUANTIZER, _QUANTIZERS, "which library places the INT8 Q/DQ pairs", integers))
+        else:
+            left_out[_QUANTIZER] = left_out[f"{_QUANTIZE}={_INT8}"]
         return RouteSpace(tuple(knobs), left_out)
 
     def _formats(self, ops: set[str]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -95,16 +83,33 @@ class Quantization(GraphPass):
         return route.get(_QUANTIZE, _OFF) != _OFF
 
     def apply(self, model: ModelProto, context: PassContext) -> ModelProto:
-        """Quantises a model as the route says."""
-        route = context.route
+        """Quantises a model as the route says.
+
+        Raises:
+            PassFailed: there are no input sets, the library failed, or it found nothing to quantise, so that the route
+                would be another route in disguise.
+        """
         if not context.calibration:
             raise PassFailed("quantisation needs input sets to calibrate on: give at least one")
-        lift_constants(model)
-        excluded = nodes_excluded(model, route.get(_EXCLUDE, "none"))
-        products_only = route[_QUANTIZE] == _INT8_PRODUCTS
-        ops = PRODUCTS if products_only else (*CONVOLUTIONS, *PRODUCTS)
-        if route[_QUANTIZE] == _FP8:
-            return quantize_with_modelopt(model, context, "fp8", excluded)
-        if route.get(_QUANTIZER) == "modelopt":
-            return quantize_with_modelopt(model, context, "int8", excluded, PRODUCTS if products_only else ())
-        return quantize_int8(model, context, excluded, ops)
+        quantized = _quantize(model, context)
+        if all(node.op_type != "QuantizeLinear" for node in quantized.graph.node):
+            raise PassFailed("there is nothing that pays to quantise")
+        return quantized
+
+
+def _knob(name: str, values: tuple[str, ...], help_text: str, formats: tuple[str, ...] = ()) -> Knob:
+    """A knob whose default is its first value; it acts under the formats only when some are given."""
+    requires = {_QUANTIZE: formats} if formats else {}
+    return Knob(name, values, values[0], help_text, stage="build", changes_numerics=True, requires=requires)
+
+
+def _quantize(model: ModelProto, context: PassContext) -> ModelProto:
+    route = context.route
+    lift_constants(model)
+    excluded = nodes_excluded(model, route.get(_EXCLUDE, "none"))
+    if route[_QUANTIZE] == _FP8:
+        return quantize_with_modelopt(model, context, "fp8", excluded)
+    products_only = route[_QUANTIZE] == _INT8_PRODUCTS
+    if route.get(_QUANTIZER) == _QUANTIZERS[1]:
+        return quantize_with_modelopt(model, context, "int8", excluded, PRODUCTS if products_only else ())
+    return quantize_int8(model, context, excluded, PRODUCTS if products_only else (*CONVOLUTIONS, *PRODUCTS))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError
+from routecast.datasets.exporters import route_expression
 from routecast.datasets.model import Model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import (
@@ -29,7 +31,7 @@ from routecast.tuner.backends.tensorrt.checks import tensorrt_checks
 from routecast.tuner.backends.tensorrt.environment import device_state, gpu_environment, gpu_facts
 from routecast.tuner.backends.tensorrt.executable import TensorRtExecutable
 from routecast.tuner.backends.tensorrt.export import export
-from routecast.tuner.backends.tensorrt.gpu import this_gpu
+from routecast.tuner.backends.tensorrt.gpu import require_gpu, this_gpu
 from routecast.tuner.backends.tensorrt.knobs import Listing, parse_listing, snapshot
 from routecast.tuner.backends.tensorrt.lock import GpuLock
 from routecast.tuner.backends.tensorrt.runtime_cache import context_with_cache
@@ -61,6 +63,17 @@ def _passes(quantization: Quantization) -> list[GraphPass]:
     return [*form, quantization, ReducedPrecision()]
 
 
+def _link(model: Path, target: Path) -> None:
+    """Puts a model that no pass changed, and its weights, beside the engine, without a copy where that can be."""
+    for source in (model, model.with_name(f"{model.name}.data")):
+        if source.exists():
+            link = target.parent / (target.name if source == model else source.name)
+            try:
+                link.hardlink_to(source)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(source, link)
+
+
 class TensorRtFamily(Backend):
     """What both have in common.
 
@@ -70,6 +83,7 @@ class TensorRtFamily(Backend):
 
     bindings: ClassVar[Bindings]
     uses_gpu: ClassVar[bool] = True
+    tuner_knobs: ClassVar[str] = "compiler"
     int8_convolutions: ClassVar[bool] = True
 
     def __init__(self, compute_capability: str = "") -> None:
@@ -113,9 +127,10 @@ class TensorRtFamily(Backend):
         engine = request.folder / "model.engine"
         rewritten = request.folder / "model.onnx"
         try:
-            source = run_passes(request.model, rewritten, request.route, self._passes, request.calibration)
+            if not run_passes(request.model, rewritten, request.route, self._passes, request.calibration):
+                _link(request.model, rewritten)
             with self._compiler(request.route):
-                build_engine(self.bindings.load(), source or request.model, engine, request.route, self._target())
+                build_engine(self.bindings.load(), rewritten, engine, request.route, self._target())
         except RoutecastError as error:
             raise BuildFailed(one_line(error)) from error
         except Exception as error:  # a library's failure on this graph is this route's failure
@@ -125,8 +140,9 @@ class TensorRtFamily(Backend):
     def load(self, artifact: Artifact, route: Route, model: Path, *, profiling: bool = False) -> TensorRtExecutable:
         """Loads an engine; a second executable of it shares it and has a context of its own."""
         self._lock.share()
-        module, gpu = self.bindings.load(), this_gpu()
         try:
+            require_gpu()
+            module, gpu = self.bindings.load(), this_gpu()
             with self._compiler(route):
                 engine = self._engine(module, artifact.path)
                 context, keep = context_with_cache(module, engine, artifact.path.with_suffix(".cache"))
@@ -139,7 +155,7 @@ class TensorRtFamily(Backend):
                 keep()
         except LoadFailed:
             raise
-        except BuildFailed as error:
+        except RoutecastError as error:
             raise LoadFailed(str(error)) from error
         except Exception as error:  # whatever the bindings or PyCUDA raise
             raise LoadFailed(one_line(error)) from error
@@ -148,6 +164,10 @@ class TensorRtFamily(Backend):
     def export(self, artifact: Path, route: Route, folder: Path) -> Path:
         """Writes the engine and how trtexec would build it."""
         return export(artifact, route, folder)
+
+    def tuner_file(self, routes: Sequence[Route], base: Route) -> str:
+        """A ``--tuneBuildRouteFile`` for trtexec."""
+        return route_expression(routes, {knob.name: knob.default for knob in self._listing().knobs}, base)
 
     def checks(self) -> list[Check]:
         """What is missing, and whether the GPU is one it runs on."""
@@ -166,6 +186,10 @@ class TensorRtFamily(Backend):
                 log,
             )  # an engine must not outlive its runtime, nor that its logger
         return self._engines[path][0]
+
+    @abstractmethod
+    def _listing(self) -> Listing:
+        """The compiler's knobs."""
 
     @abstractmethod
     def _tuner_version(self) -> str:
@@ -234,17 +258,21 @@ class TensorRtRtx(TensorRtFamily):
     bindings: ClassVar[Bindings] = TENSORRT_RTX
     portable_builds: ClassVar[bool] = True
     compiles_at_load: ClassVar[frozenset[str]] = frozenset({"compiler"})
+    int8_convolutions: ClassVar[bool] = False  # 1.6.1 fails to build any network that holds one
 
     def __init__(self, compute_capability: str = "") -> None:
         """Takes what to build for, such as ``SM89``; by default an engine that any supported GPU can load."""
-        super().__init__()
+        super().__init__(compute_capability)
         self._capability = compute_capability
 
+    def _listing(self) -> Listing:
+        return snapshot()
+
     def _tuner_version(self) -> str:
-        return snapshot().tuner_version if opted_in() else ""
+        return self._listing().tuner_version if opted_in() else ""
 
     def _space(self, model: Model) -> RouteSpace:
-        listing = snapshot() if opted_in() else None
+        listing = self._listing() if opted_in() else None
         why_not = f"experimental on TensorRT-RTX, set {OPT_IN}=1 to try them: {REASON}"
         return tensorrt_space(model.graph, self._passes, rtx_builder(), listing, why_not, prefix="experimental: ")
 

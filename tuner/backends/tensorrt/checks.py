@@ -10,6 +10,7 @@ from routecast.tuner.backends.base import Check, one_line
 from routecast.tuner.backends.tensorrt.api import TENSORRT_RTX, Bindings
 from routecast.tuner.backends.tensorrt.channel import OPT_IN, REASON, opted_in
 from routecast.tuner.backends.tensorrt.environment import gpu_facts, installed
+from routecast.tuner.passes.modelopt import modelopt_missing
 
 _FIRST_WITH_ROUTES = (11, 1)
 _HOPPER = (9, 0)
@@ -20,6 +21,7 @@ def tensorrt_checks(bindings: Bindings) -> list[Check]:
     """Bindings, the packages that run engines, the GPU, and compiler knobs."""
     found = [_bindings(bindings), *_packages(bindings.backend), _gpu()]
     found += _version(bindings)
+    found.append(Check("FP8 (ModelOpt)", True, modelopt_missing() or "offered where the GPU has it"))
     if bindings is TENSORRT_RTX:
         state = f"on ({OPT_IN}=1)" if opted_in() else f"off; {OPT_IN}=1 turns them on"
         found.append(Check("compiler knobs (experimental)", True, f"{state}: {REASON}"))

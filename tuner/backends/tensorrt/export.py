@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+
+import onnx
 
 from routecast.datasets.route import Route
 from routecast.tuner.backends.tensorrt.knobs import build_route
 
+_PASS_GROUPS = ("precision", "form", "pass")
 _TILING = {"none": "0", "fast": "1", "moderate": "2", "full": "3"}
 _FLAGS = {
     "builder.optimization_level": "--builderOptimizationLevel",
@@ -19,7 +21,7 @@ _FLAGS = {
 
 
 def export(artifact: Path, route: Route, folder: Path) -> Path:
-    """Writes the engine, the rewritten model it was built from, and how trtexec would build it again.
+    """Writes the engine, the model it was built from, and how trtexec would build it again.
 
     Ship the engine, not the route: building again reproduces neither bytes nor timing.
     """
@@ -28,8 +30,26 @@ def export(artifact: Path, route: Route, folder: Path) -> Path:
     for file in sorted(artifact.parent.glob("model.onnx*")):
         shutil.copyfile(file, folder / file.name)
     (folder / "build_route.txt").write_text(build_route(route) + "\n")
-    (folder / "trtexec.txt").write_text(shlex.join(trtexec_command(route)) + "\n")
+    (folder / "trtexec.txt").write_text(trtexec_text(route, folder / "model.onnx"))
     return target
+
+
+def trtexec_text(route: Route, model: Path) -> str:
+    """The trtexec command for a route, with comments on what stands in the model and what trtexec cannot say."""
+    passes = {name: value for name, value in route.items() if name.split(".")[0] in _PASS_GROUPS}
+    if passes:
+        notes = [f"{model.name} is the network after these passes: {Route(passes)}"]
+    else:
+        notes = [f"{model.name} is the network as it was given, at fixed input shapes: the route has no passes"]
+    if route.get("builder.attention") != "dedicated" and _has_attention(model):
+        notes.append("trtexec cannot let an Attention be taken apart, as this build did; in fp32 it may find no kernel")
+    notes.append("building again gives neither the same bytes nor the same times: ship the engine")
+    return "".join(f"# {note}\n" for note in notes) + shlex.join(trtexec_command(route, model.name)) + "\n"
+
+
+def _has_attention(model: Path) -> bool:
+    proto = onnx.load(model, load_external_data=False)
+    return any(node.op_type == "Attention" for node in proto.graph.node)
 
 
 def trtexec_command(route: Route, model: str = "model.onnx", engine: str = "model.engine") -> list[str]:
@@ -45,9 +65,3 @@ def trtexec_command(route: Route, model: str = "model.onnx", engine: str = "mode
     if route.get("runtime.cuda_graph") == "off":
         command.append("--noCudaGraph")
     return command
-
-
-def route_file(routes: Sequence[Route]) -> str:
-    """A ``--tuneBuildRouteFile`` of ranked routes, one a line; those without compiler knobs are left out."""
-    lines = dict.fromkeys(build_route(route) for route in routes)
-    return "".join(f"{line}\n" for line in lines if line)

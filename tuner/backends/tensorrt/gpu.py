@@ -6,10 +6,12 @@ import atexit
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from routecast.datasets.errors import MissingPackage
-from routecast.tuner.backends.base import LoadFailed
+from routecast.tuner.backends.base import LoadFailed, one_line
+from routecast.tuner.backends.tensorrt.environment import gpu_facts, installed
 
 
 class Gpu:
@@ -76,6 +78,19 @@ class Gpu:
         return float(start.time_till(end)) / repeats
 
 
+def require_gpu() -> None:
+    """Says at once, where NVML can tell, that there is no GPU.
+
+    Raises:
+        LoadFailed: there is none.
+    """
+    if installed("nvidia-ml-py") and not gpu_facts().name:
+        raise LoadFailed(
+            "there is no NVIDIA GPU here that NVML can see: engines can be built here, not run; "
+            "measure on a machine with a GPU and its driver"
+        )
+
+
 def this_gpu() -> Gpu:
     """The GPU as this process sees it; a forked child makes its own context."""
     return _gpu(os.getpid())
@@ -90,6 +105,8 @@ def _driver() -> Any:
     try:
         import pycuda.driver
     except ImportError as error:
+        if find_spec("pycuda") is not None:  # it is there, and a library that it needs is not
+            raise LoadFailed(f"PyCUDA does not load: {one_line(error)}; run `routecast doctor`") from error
         raise MissingPackage("pycuda", "running TensorRT engines", "tensorrt-rtx") from error
     return pycuda.driver
 
