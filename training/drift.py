@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from routecast.costmodel.repeats import combine
 from routecast.datasets.environment import Environment
@@ -108,7 +109,7 @@ class _Predicted:
     """Routes of one new model: errors, and whether each lies within its interval; both of shape (R,)."""
 
     error: Array
-    within: Array
+    within: npt.NDArray[np.bool_]
 
 
 def _errors_before(folder: Path, known: Mapping[str, Environment]) -> dict[str, float]:
@@ -149,4 +150,5 @@ def _bootstrap(errors: Sequence[Array]) -> Array:
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(errors), size=(_RESAMPLES, len(errors)))
     medians = [np.median(np.concatenate([errors[index] for index in row])) for row in drawn]
-    return np.quantile(medians, (_LOW, _HIGH))
+    interval: Array = np.quantile(medians, (_LOW, _HIGH))
+    return interval

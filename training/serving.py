@@ -56,15 +56,16 @@ def signature() -> ModelSignature:
     What rows may lack is of any type here, because MLflow takes no empty cell for a map or list; it is checked later.
     """
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
     from mlflow.types.schema import AnyType
 
-    columns = [
+    anything = AnyType()  # type: ignore[no-untyped-call]
+    columns: list[ColSpec | TensorSpec] = [
         ColSpec(DataType.string, "model"),
-        ColSpec(AnyType(), "shapes", required=False),
+        ColSpec(anything, "shapes", required=False),
         ColSpec(DataType.string, "backend", required=False),
-        ColSpec(AnyType(), "environment", required=False),
-        ColSpec(AnyType(), "routes", required=False),
+        ColSpec(anything, "environment", required=False),
+        ColSpec(anything, "routes", required=False),
     ]
     params = [
         ParamSpec("top", DataType.long, 10),

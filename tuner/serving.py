@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 from onnx import ModelProto, NodeProto, TensorProto
 
 from routecast.costmodel import load_cost_model
@@ -38,7 +38,7 @@ from routecast.tuner.ranking import predict
 
 if TYPE_CHECKING:
     import pandas
-    from mlflow.pyfunc import PythonModelContext
+    from mlflow.pyfunc.model import PythonModelContext
 
     from routecast.costmodel import Ensemble
 
@@ -51,7 +51,7 @@ MOST_OPERATORS = 20_000
 LONGEST_ROUTE = 4096
 
 
-class RankingModel(PythonModel):  # type: ignore[misc]
+class RankingModel(PythonModel):
     """Ranks routes with the cost model saved in a folder."""
 
     def __init__(self, folder: Path) -> None:
