@@ -311,6 +311,8 @@ class _Tune:
         self.cost_model = model.name
         view = model.view(self.model.graph, bench.environment)
         self.warnings = view.warnings
+        if model.refusal(bench.environment):
+            self.warnings += ("so knobs are tried one at a time; --any-version relies on the cost model nevertheless",)
         return view
 
     def _predict(self, view: ModelView | None, routes: Sequence[Route]) -> None:
