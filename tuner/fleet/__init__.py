@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 120.0
 class Fleet:
     """The workers of a Ray cluster that measure with one backend. Leaving the context ends them.
 
-    Ray prints what befalls a cluster on standard output, where results belong, so meanwhile that goes to standard error.
+    Ray prints what befalls a cluster on standard output, where results belong: meanwhile that goes to standard error.
 
     Attributes:
         crew: the workers.

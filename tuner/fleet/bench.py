@@ -131,7 +131,7 @@ class FleetBench:
         crew = self._fleet.crew
         until = time.monotonic() + self._fleet.patience
         waited: float | None = None
-        while time.monotonic() < until:
+        while time.monotonic() < until and not crew.hopeless:
             crew.refresh()
             if crew.live:
                 waited = waited or time.monotonic()

@@ -56,7 +56,7 @@ class Builds:
                 continue
             self._part[key, task.route] = wanted = (key, part)
             self._wanted[wanted] += 1
-            order = (self._backend.name, environment.backend_version, key, [bundle], str(part))
+            order = (self._backend.name, environment, key, [bundle], str(part))
             self._waiting.setdefault(wanted, _Build(order))
         self._pump()
 

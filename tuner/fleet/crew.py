@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -119,19 +120,33 @@ def disconnect() -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself waits long and then ends the process."""
+    """Looks who is there before Ray does, which waits for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local"):
         return
     if not (colon and host and port.isdigit()):
         raise UsageError(f"--ray takes HOST:PORT, ray://HOST:PORT or auto, got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:
+            if not os.environ.get("RAY_USE_TLS"):
+                _greet_grpc(connection)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"no Ray cluster answers at {address} ({reason}): start one with `ray start --head`, or correct --ray"
         ) from error
+
+
+def _greet_grpc(connection: socket.socket) -> None:
+    """Starts HTTP/2 (RFC 9113, 3.4), as gRPC does: a server answers with its settings at once.
+
+    Raises:
+        OSError: what listens is no gRPC server.
+    """
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    connection.settimeout(ANSWER_SECONDS)
+    if connection.recv(4)[3:4] != b"\4":
+        raise OSError("what listens there is not Ray")
 
 
 class Crew:
@@ -183,6 +198,11 @@ class Crew:
         """Ends a worker that is busy with what nobody wants any more; another one may take its place."""
         if worker in self.workers:
             self._remove(worker)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether every place that there is was refused."""
+        return bool(self.places) and all(place.refused for place in self.places.values())
 
     def why_nobody(self) -> str:
         """Why there is no worker, in one line."""
@@ -249,6 +269,8 @@ class Crew:
         except ray.exceptions.RayError as error:
             if "No module named 'routecast" in str(error):
                 self.refuse(worker, "routecast is not installed there, or is another version: install the same one")
+            elif "creation task" in str(error):  # it cannot even be made; Ray's text ends with the reason
+                self.refuse(worker, str(error).strip().splitlines()[-1])
             else:
                 self.lose(worker, explain(error))
         else:

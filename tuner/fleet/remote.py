@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError
 from routecast.datasets.measurement import Purpose
 from routecast.datasets.route import Route
@@ -178,13 +179,13 @@ _desks: dict[str, _Desk] = {}
 
 
 def build_elsewhere(
-    backend: str, backend_version: str, key: str, bundle: Sequence[Any], route: str
+    backend: str, wanted: Environment, key: str, bundle: Sequence[Any], route: str
 ) -> tuple[bool, Files | None]:
     """Builds a route on a host that only has cores.
 
     Args:
         backend: its name.
-        backend_version: what the host that measures has; another version's builds are of no use there.
+        wanted: where it will be measured; what is built with other versions does not belong there.
         key: of the bundle.
         bundle: Ray's reference to it, alone in a list: Ray would fetch it for every build otherwise.
         route: what to build.
@@ -197,7 +198,7 @@ def build_elsewhere(
 
     try:
         desk = _desks.get(backend) or _desks.setdefault(backend, _Desk(get_backend(backend)))
-        if desk.backend.environment().backend_version != backend_version:
+        if not _same_versions(desk.backend.environment(), wanted):
             return False, None
         bench = desk.bench() if desk.key == key else desk.open(key, ray.get(bundle[0]))
         folder = bench.build(Route.parse(route))
@@ -206,6 +207,12 @@ def build_elsewhere(
         return True, read_files(folder, (path for path in folder.rglob("*") if path.is_file()))
     except RoutecastError:
         return False, None
+
+
+def _same_versions(builder: Environment, wanted: Environment) -> bool:
+    """Whether a builder has what shapes a build in the same versions; it may lack what only running needs."""
+    same = (builder.backend_version, builder.tuner_version) == (wanted.backend_version, wanted.tuner_version)
+    return same and builder.versions.items() <= wanted.versions.items()
 
 
 def versions() -> dict[str, str]:

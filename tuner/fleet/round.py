@@ -328,7 +328,7 @@ class Round:
             self._idle_since = None
             return False
         self._idle_since = self._idle_since or time.monotonic()
-        return time.monotonic() - self._idle_since > self._patience
+        return self._crew.hopeless or time.monotonic() - self._idle_since > self._patience
 
     def _abandon(self) -> Iterator[Outcome]:
         """Says of what is left that nobody is left for it."""
