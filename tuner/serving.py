@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc.model import PythonModel
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from onnx import ModelProto, NodeProto, TensorProto
 
 from routecast.costmodel import load_cost_model
@@ -37,9 +38,6 @@ from routecast.tuner.backends.registry import backend_names
 from routecast.tuner.ranking import predict
 
 if TYPE_CHECKING:
-    import pandas
-    from mlflow.pyfunc.model import PythonModelContext
-
     from routecast.costmodel import Ensemble
 
 LARGEST_MODEL = 128 * 2**20
