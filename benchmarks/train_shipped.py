@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -22,9 +23,7 @@ from rich.table import Table
 from routecast.costmodel import BUILTIN
 from routecast.datasets.records import builtin_records
 from routecast.training import train
-
-BACKEND = "onnxruntime"
-"""The shipped weights know this backend only."""
+from routecast.training.evaluation import LEARNED
 
 COLUMNS = {
     "spearman": "rank correlation",
@@ -44,26 +43,30 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the figures of the shipped cost model")
     arguments = parser.parse_args()
     if arguments.show:
-        show(json.loads((BUILTIN / "evaluation.json").read_text())["figures"])
+        show(json.loads((BUILTIN / "evaluation.json").read_text())["backends"])
         return
     torch.set_num_threads(2)
     records = builtin_records()
-    of_backend = {key for key, found in records.environments.items() if found.backend == BACKEND}
-    records = records.filtered(lambda measurement: measurement.environment in of_backend)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         outcome = train(records, builtin=False, track=False, output=arguments.output or scratch)
-    figures = {name: dict(values) for name, values in outcome.evaluation.figures.items()}
-    show(figures)
-    save("train_shipped", figures, measurements=len(records), seconds=round(time.perf_counter() - began))
+    show(outcome.evaluation.backends)
+    save(
+        "train_shipped",
+        outcome.evaluation.backends,
+        measurements=len(records),
+        seconds=round(time.perf_counter() - began),
+    )
 
 
-def show(figures: dict[str, dict[str, float]]) -> None:
-    """Prints a row per predictor."""
-    table = Table("predictor", *COLUMNS.values(), title="Families held out")
-    for name, found in figures.items():
-        table.add_row(name, *(f"{found[key]:.3f}" if key in found else "" for key in COLUMNS))
-    Console().print(table)
+def show(figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """Prints a table per backend with a row per predictor."""
+    for backend in figures[LEARNED]:
+        table = Table("predictor", *COLUMNS.values(), title=f"Families held out, {backend}")
+        for name, found in figures.items():
+            row = found[backend]
+            table.add_row(name, *(f"{row[key]:.3f}" if key in row else "" for key in COLUMNS))
+        Console().print(table)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """Corrects predictions by what was measured of the very model, through the settings that routes share.
 
-Log ratios. The error of the ensemble on route A, a set of tokens, is a Gaussian process with
+Log ratios and accuracy losses. The error of the ensemble on route A, a set of tokens, is a Gaussian process with
 
     cov(A, B) = s_A s_B ((1 - rho) c(A, B) + rho [A = B])
     c(A, B)   = (sum of v_t over tokens in both) / sqrt(V_A V_B)
 
 where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of
-token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about.
+token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about: much of a
+latency, little of an accuracy loss, which the settings of the arithmetic decide alone.
 Without evidence the variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from
 the measured interval), mean and variance are those of Gaussian process regression (Rasmussen & Williams,
 2006, eq. 2.23 and 2.24).
 
-Failures. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth
+Failures to build, load or run. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth
 ``PRIOR_COUNT`` observations around the predicted failure of the token alone; a route that ended ok clears all
 its tokens, one that failed is put down to its tokens in proportion to q_t (expectation maximisation). A
 route's new failure is
@@ -31,21 +32,22 @@ from routecast.costmodel.base import Array
 from routecast.costmodel.features import Token
 from routecast.datasets.route import Route
 
-RHO = 0.3
+RATIO_RHO, LOSS_RHO = 0.3, 0.05
 PRIOR_COUNT = 0.5
 _EM_STEPS = 20
 
 
 @dataclass(frozen=True)
-class RatioEvidence:
+class Evidence:
     """What was measured of n distinct routes, against what was predicted.
 
     Attributes:
         routes: the routes, none of them the default route.
-        error: measured minus predicted log ratio, shape (n,).
-        noise: standard deviation of the measured log ratio, shape (n,).
+        error: measured minus predicted, shape (n,).
+        noise: standard deviation of what was measured, shape (n,).
         std: standard deviation of the prediction, shape (n,).
         variance: of the prediction of each token alone, for every token of these routes.
+        rho: share of the error that is a route's own.
     """
 
     routes: tuple[Route, ...]
@@ -53,9 +55,10 @@ class RatioEvidence:
     noise: Array
     std: Array
     variance: Mapping[Token, float]
+    rho: float = RATIO_RHO
 
 
-def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
+def posterior(evidence: Evidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
     """Posterior of the errors of R routes.
 
     Args:
@@ -65,16 +68,14 @@ def correct_ratios(evidence: RatioEvidence, routes: Sequence[Route], std: Array,
         total: V of each route, shape (R,).
 
     Returns:
-        What to add to each log ratio, and the standard deviation left, both of shape (R,).
+        What to add to each prediction, and the standard deviation left, both of shape (R,).
     """
     columns = {token: column for column, token in enumerate(evidence.variance)}
     root = np.sqrt(np.array(list(evidence.variance.values())))
     known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
-    prior = (
-        evidence.std[:, None] * evidence.std * _kernel(known, known, np.square(known).sum(1), np.square(known).sum(1))
-    )
+    prior = evidence.std[:, None] * evidence.std * _kernel(evidence.rho, known, known)
     prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
-    cross = std[:, None] * evidence.std * _kernel(asked, known, total, np.square(known).sum(1))
+    cross = std[:, None] * evidence.std * _kernel(evidence.rho, asked, known, total)
     place = {route: index for index, route in enumerate(evidence.routes)}
     for row, route in enumerate(routes):
         if route in place:
@@ -94,9 +95,10 @@ def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:
     return found
 
 
-def _kernel(left: Array, right: Array, left_total: Array, right_total: Array) -> Array:
-    norm = np.sqrt(np.maximum(left_total[:, None] * right_total, 1e-30))
-    kernel: Array = (1 - RHO) * (left @ right.T) / norm
+def _kernel(rho: float, left: Array, right: Array, left_total: Array | None = None) -> Array:
+    left_total = np.square(left).sum(1) if left_total is None else left_total
+    norm = np.sqrt(np.maximum(left_total[:, None] * np.square(right).sum(1), 1e-30))
+    kernel: Array = (1 - rho) * (left @ right.T) / norm
     return kernel
 
 

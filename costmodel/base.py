@@ -14,6 +14,9 @@ from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route
 
+MOST_LOSS = 1e-2
+"""The accuracy limit that histories are collected with."""
+
 Array = npt.NDArray[np.float64]
 
 
@@ -27,6 +30,7 @@ class Predictions:
         log_ratio_std: its standard deviation (uncertainty of the model, not noise of the timing), shape (R,).
         ratio_low, ratio_high: calibrated interval of the ratio at the model's nominal coverage, shape (R,).
         failure: probability that the route does not end ``ok`` (fails, crashes or is inaccurate), shape (R,).
+        loss: expected accuracy loss (cosine), NaN where the cost model does not tell, shape (R,).
         build_seconds: expected build time in seconds, shape (R,).
         default_ms: expected latency of the default route in ms.
         default_ms_low, default_ms_high: its calibrated interval in ms.
@@ -40,6 +44,7 @@ class Predictions:
     ratio_low: Array
     ratio_high: Array
     failure: Array
+    loss: Array
     build_seconds: Array
     default_ms: float
     default_ms_low: float
@@ -81,8 +86,14 @@ class CostModel(ABC):
     name: str
 
     @abstractmethod
-    def view(self, graph: Graph, environment: Environment) -> ModelView:
-        """Encodes a graph for a device."""
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = MOST_LOSS) -> ModelView:
+        """Encodes a graph for a device.
+
+        Args:
+            graph: the model's graph.
+            environment: the device.
+            most_loss: accuracy loss (cosine) above which a route counts as failed.
+        """
 
     def refusal(self, environment: Environment) -> str | None:
         """Why this environment rules the cost model out, one line; None when it does not."""

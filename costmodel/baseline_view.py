@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from routecast.costmodel.adaptation import RatioEvidence, correct_failures, correct_ratios, token_failures
+from routecast.costmodel.adaptation import Evidence, correct_failures, posterior, token_failures
 from routecast.costmodel.base import Array, ModelView, Predictions
 from routecast.costmodel.features import Token, roofline_ms
 from routecast.costmodel.repeats import Repeats, combine
@@ -94,7 +94,7 @@ class BaselineView(ModelView):
         mean = self._log_ratio(routes)
         std = self._model.route_errors.std * changed
         if self._evidence is not None:
-            shift, std = correct_ratios(self._evidence, routes, std, self._token_variance * _lengths(routes))
+            shift, std = posterior(self._evidence, routes, std, self._token_variance * _lengths(routes))
             mean = mean + shift
         reach = std * (self._model.route_errors.reach / self._model.route_errors.std)
         default, default_low, default_high = self._default_ms
@@ -106,6 +106,7 @@ class BaselineView(ModelView):
             ratio_low=np.exp(mean - reach),
             ratio_high=np.exp(mean + reach),
             failure=self._failure(routes) * changed,
+            loss=np.full(len(routes), np.nan),
             build_seconds=np.full(len(routes), self._model.build_seconds),
             default_ms=default,
             default_ms_low=default_low,
@@ -133,12 +134,12 @@ class BaselineView(ModelView):
         return combine(item for item in self._measured if item.route)
 
     @cached_property
-    def _evidence(self) -> RatioEvidence | None:
+    def _evidence(self) -> Evidence | None:
         timed = [item for item in self._repeats if item.log_ratio is not None]
         if not timed:
             return None
         routes = tuple(item.route for item in timed)
-        return RatioEvidence(
+        return Evidence(
             routes=routes,
             error=np.array([item.log_ratio for item in timed], np.float64) - self._log_ratio(routes),
             noise=np.array([item.noise for item in timed]),

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from routecast.costmodel.adaptation import token_failures
-from routecast.costmodel.base import Array, CostModel
+from routecast.costmodel.base import MOST_LOSS, Array, CostModel
 from routecast.costmodel.baseline_view import BaselineView
 from routecast.costmodel.features import Token, roofline_ms
 from routecast.costmodel.repeats import Repeats, combine
@@ -133,8 +133,9 @@ class Baseline(CostModel):
         self.route_errors, self.default_errors = self._held_out_errors(known)
         return self
 
-    def view(self, graph: Graph, environment: Environment) -> BaselineView:
-        """Encodes a graph for a device."""
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = MOST_LOSS) -> BaselineView:
+        """Encodes a graph for a device; failures are those under the limit that the history was collected with."""
+        del most_loss
         if not graph.nodes:
             raise UsageError("the model has no operators: there is nothing to predict")
         return BaselineView(self, graph, environment)

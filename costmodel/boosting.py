@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,32 +9,30 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from routecast.costmodel.base import Array
 from routecast.costmodel.baselines import RooflineBaseline, Subject
-from routecast.costmodel.features import Token, environment_features, graph_features, roofline_ms
+from routecast.costmodel.features import Floats, GraphFeatures, TextFeatures, environment_features, graph_features
+from routecast.costmodel.tabular import Columns
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Route
-
-_OPS = 32
 
 
 class BoostingBaseline(RooflineBaseline):
     """scikit-learn's histogram gradient boosting.
 
-    Features of a route are its settings as zeros and ones and their number, figures of the whole graph, the
-    share of each frequent operator type in the roofline time, and the numbers of the device.
+    Features are those of ``tabular``: the settings of the route, figures of the graph, numbers of the device.
     """
 
     name = "boosting"
 
+    def __init__(self) -> None:
+        """Has nothing to predict from until it is fitted."""
+        self._known_features: dict[tuple[str, str], tuple[GraphFeatures, TextFeatures]] = {}
+
     def _learn(self, known: Sequence[Subject]) -> None:
         super()._learn(known)
-        ops = Counter(op for subject in known for op in subject.graph.ops)
-        self._ops = [op for op, _ in ops.most_common(_OPS)]
-        routes = [item.route for subject in known for item in subject.repeats]
-        self._columns: dict[Token, int] = {}
-        for route in routes:
-            for token in route.items():
-                self._columns.setdefault(token, len(self._columns))
+        tokens = [token for subject in known for item in subject.repeats for token in item.route.items()]
+        graphs = [self._encoded(subject.graph, subject.environment)[0] for subject in known]
+        self._columns = Columns.of(graphs, tokens)
         self._fit_ratio(known)
         self._fit_failure(known)
         self._fit_default(known)
@@ -88,28 +85,25 @@ class BoostingBaseline(RooflineBaseline):
             target = np.array([s.log_default for s in timed], np.float64) - said
             self._default = _regressor(4, 60).fit(features, target)
 
-    def _features(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
-        """Features of R routes, shape (R, settings + 1 + subject features)."""
-        settings = np.zeros((len(routes), len(self._columns) + 1))
-        for row, route in enumerate(routes):
-            settings[row, -1] = len(route)
-            for token in route.items():
-                column = self._columns.get(token)
-                if column is not None:
-                    settings[row, column] = 1.0
+    def _features(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Floats:
+        """Features of R routes, shape (R, columns)."""
+        tokens = tuple(dict.fromkeys(token for route in routes for token in route.items()))
+        places = {token: place for place, token in enumerate(tokens)}
+        chosen = np.array([places[token] for route in routes for token in route.items()], np.int64)
+        settings = self._columns.routes(tokens, chosen, np.array([len(route) for route in routes], np.int64))
         subject = self._subject_features(graph, environment)
         return np.concatenate([settings, np.broadcast_to(subject, (len(routes), len(subject)))], axis=1)
 
-    def _subject_features(self, graph: Graph, environment: Environment) -> Array:
-        """Features of a graph on a device: of the whole graph, shares of operators, and of the device."""
-        times = roofline_ms(graph, environment)
-        shares = dict.fromkeys(self._ops, 0.0)
-        for node, time in zip(graph.nodes, times, strict=True):
-            if node.op in shares:
-                shares[node.op] += float(time / times.sum())
-        whole = graph_features(graph, environment).summary
-        device = environment_features(environment).numbers[0]
-        return np.concatenate([whole, np.array(list(shares.values())), device]).astype(np.float64)
+    def _subject_features(self, graph: Graph, environment: Environment) -> Floats:
+        """Features of a graph on a device."""
+        return self._columns.subject(*self._encoded(graph, environment))
+
+    def _encoded(self, graph: Graph, environment: Environment) -> tuple[GraphFeatures, TextFeatures]:
+        """Features of a graph and a device, computed once: several fits ask for the same ones."""
+        key = (graph.fingerprint, environment.identity)
+        if key not in self._known_features:
+            self._known_features[key] = graph_features(graph, environment), environment_features(environment)
+        return self._known_features[key]
 
 
 def _regressor(leaf: int, rounds: int) -> HistGradientBoostingRegressor:

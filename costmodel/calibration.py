@@ -14,7 +14,7 @@ so that disagreement beyond the usual error widens both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from statistics import NormalDist
 from typing import Any
 
@@ -101,6 +101,34 @@ class Calibration:
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
         """Reads what ``to_json`` wrote."""
         return cls(**data)
+
+
+@dataclass(frozen=True)
+class Calibrations:
+    """Those of every quantity that an ensemble predicts.
+
+    Attributes:
+        ratio: of log ratios.
+        loss: of accuracy losses (``repeats.log_loss``).
+        default: of ln(default latency in ms).
+    """
+
+    ratio: Calibration
+    loss: Calibration
+    default: Calibration
+
+    def of(self, name: str) -> Calibration:
+        """The calibration of ``log_ratio`` or ``log_loss``."""
+        return {"log_ratio": self.ratio, "log_loss": self.loss}[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-serialisable form, which ``from_json`` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Calibrations:
+        """Reads what ``to_json`` wrote."""
+        return cls(**{item.name: Calibration.from_json(data[item.name]) for item in fields(cls)})
 
 
 def _floor(error: Array) -> float:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from routecast.costmodel.base import CostModel
-from routecast.costmodel.calibration import Calibration
+from torch import Tensor
+
+from routecast.costmodel.base import MOST_LOSS, CostModel
+from routecast.costmodel.calibration import Calibrations
 from routecast.costmodel.familiarity import Familiarity
+from routecast.costmodel.features import environment_features, graph_features
+from routecast.costmodel.forest import Forest
+from routecast.costmodel.member import Member
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
 from routecast.costmodel.scorer import GraphScorer
 from routecast.costmodel.storage import read_model, write_model
@@ -18,38 +23,38 @@ from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Ensemble(CostModel):
-    """K networks whose mean is the prediction and whose spread is part of the uncertainty.
+    """K members whose mean is the prediction and whose spread is part of the uncertainty.
 
     Attributes:
-        members: the networks, all of one configuration, in evaluation mode.
-        ratio: calibration of log ratios.
-        default: calibration of ln(default latency in ms).
+        members: their networks are all of one configuration.
+        calibrations: what predictions outside the training folds taught about errors.
         familiarity: what the training history held.
         training: how it was trained: digest of the history, configuration, versions.
         metrics: figures on families held out, by name.
     """
 
-    members: Sequence[RouteNetwork]
-    ratio: Calibration
-    default: Calibration
+    members: Sequence[Member]
+    calibrations: Calibrations
     familiarity: Familiarity
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     name: str = "ensemble"
 
-    def view(self, graph: Graph, environment: Environment) -> EnsembleView:
-        """Encodes a graph for a device."""
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = MOST_LOSS) -> EnsembleView:
+        """See ``CostModel.view``."""
         if not graph.nodes:
             raise UsageError("the model has no operators: there is nothing to predict")
         return EnsembleView(
-            GraphScorer(self.members, graph, environment),
-            ratio=self.ratio,
-            default=self.default,
+            GraphScorer(self.members, graph_features(graph, environment), environment_features(environment)),
+            calibrations=self.calibrations,
             familiarity=self.familiarity,
             warnings=self.familiarity.warnings(graph, environment),
+            most_loss=most_loss,
         )
 
     def refusal(self, environment: Environment) -> str | None:
@@ -61,21 +66,26 @@ class Ensemble(CostModel):
         return replace(self, familiarity=self.familiarity.of_any_version())
 
     def save(self, folder: str | Path) -> None:
-        """Writes ``weights.safetensors`` and ``model.json`` into a folder."""
+        """Writes the weights, the trees and ``model.json`` into a folder."""
         weights = {
             f"{index}.{name}": tensor
             for index, member in enumerate(self.members)
-            for name, tensor in member.state_dict().items()
+            for name, tensor in member.network.state_dict().items()
+        }
+        trees = {
+            f"{index}.{name}": array
+            for index, member in enumerate(self.members)
+            for name, array in member.forest.nodes.arrays().items()
         }
         description = {
-            "network": asdict(self.members[0].config),
-            "members": len(self.members),
-            "calibration": {"ratio": self.ratio.to_json(), "default": self.default.to_json()},
+            "network": asdict(self.members[0].network.config),
+            "columns": [member.forest.columns.to_json() for member in self.members],
+            "calibrations": self.calibrations.to_json(),
             "familiarity": self.familiarity.to_json(),
             "training": dict(self.training),
             "metrics": dict(self.metrics),
         }
-        write_model(Path(folder), weights, description)
+        write_model(Path(folder), weights, trees, description)
 
     @classmethod
     def load(cls, folder: str | Path) -> Ensemble:
@@ -84,14 +94,16 @@ class Ensemble(CostModel):
         Raises:
             UsageError: the folder holds no cost model, a damaged one, or one of another schema.
         """
-        weights, description = read_model(Path(folder))
+        weights, trees, description = read_model(Path(folder))
         try:
             config = NetworkConfig(**description["network"])
-            members = [_member(config, weights, index) for index in range(description["members"])]
+            members = [
+                Member(_network(config, _part(weights, index)), Forest.read(columns, _part(trees, index)))
+                for index, columns in enumerate(description["columns"])
+            ]
             return cls(
                 members=members,
-                ratio=Calibration.from_json(description["calibration"]["ratio"]),
-                default=Calibration.from_json(description["calibration"]["default"]),
+                calibrations=Calibrations.from_json(description["calibrations"]),
                 familiarity=Familiarity.from_json(description["familiarity"]),
                 training=description["training"],
                 metrics=description["metrics"],
@@ -101,10 +113,13 @@ class Ensemble(CostModel):
             raise UsageError(f"the cost model in {folder} is damaged ({reason}): train and save it again") from error
 
 
-def _member(config: NetworkConfig, weights: Mapping[str, Any], index: int) -> RouteNetwork:
+def _network(config: NetworkConfig, weights: Mapping[str, Tensor]) -> RouteNetwork:
     network = RouteNetwork(config)
-    prefix = f"{index}."
-    network.load_state_dict(
-        {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    )
+    network.load_state_dict(weights)
     return network.eval()
+
+
+def _part(arrays: Mapping[str, T], index: int) -> dict[str, T]:
+    """The arrays of one member, by their own names."""
+    prefix = f"{index}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

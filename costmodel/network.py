@@ -17,6 +17,7 @@ from torch_geometric.utils import scatter, softmax, to_dense_batch
 
 from routecast.costmodel.batch import GraphBatch, RouteBatch, TokenBatch
 from routecast.costmodel.features import ENVIRONMENT_NUMBERS, GRAPH_NUMBERS, NODE_NUMBERS, TOKEN_NUMBERS
+from routecast.costmodel.repeats import LOSS_UNIT
 from routecast.costmodel.texts import BUCKETS
 
 
@@ -75,12 +76,14 @@ class Scores:
 
     Attributes:
         log_ratio: ln(latency / default latency), exactly 0 for the default route, shape (R,).
-        failure: logit of the probability that the route does not end ok, shape (R,).
+        broken: logit of the probability that the route gives no outputs at all, shape (R,).
+        log_loss: accuracy loss (``repeats.log_loss``), exactly 0 for the default route, shape (R,).
         build: ln of the build time in seconds, shape (R,).
     """
 
     log_ratio: Tensor
-    failure: Tensor
+    broken: Tensor
+    log_loss: Tensor
     build: Tensor
 
 
@@ -93,7 +96,7 @@ def _mlp(inputs: int, hidden: int, outputs: int, dropout: float, scale: float = 
 
 
 class RouteNetwork(nn.Module):
-    """Graph, route and environment in; ratio, failure, build time, default latency and local times out."""
+    """Graph, route and environment in; ratio, accuracy, failure, build time, default latency and local times out."""
 
     def __init__(self, config: NetworkConfig) -> None:
         """Builds the layers, initialised from torch's global random state."""
@@ -251,7 +254,7 @@ class RouteHead(nn.Module):
 
     With s = sum of z, p = ((sum of Pz)^2 - sum of (Pz)^2) / 2, which holds every pair of tokens once (Rendle,
     "Factorization machines", 2010), c = Cg and h = gelu(D[s, p] + c), the log ratio is a.[s, p] + b.(h -
-    gelu(c)), which is 0 for the empty set; failure and build time are A[s, p] + Bh.
+    gelu(c)), which is 0 for the empty set; so is the accuracy loss. Failure and build time are A[s, p] + Bh.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -259,14 +262,14 @@ class RouteHead(nn.Module):
         super().__init__()
         hidden, pair = config.hidden, config.pair
         self.interact = nn.Linear(hidden, pair, bias=False)
-        self.linear = nn.Linear(hidden + pair, 3, bias=False)
+        self.linear = nn.Linear(hidden + pair, 4, bias=False)
         self.route = nn.Linear(hidden + pair, hidden, bias=False)
         self.context = nn.Linear(hidden, hidden)
         self.dropout = nn.Dropout(config.dropout)
-        self.ratio = nn.Linear(hidden, 1, bias=False)
+        self.changes = nn.Linear(hidden, 2, bias=False)
         self.others = nn.Linear(hidden, 2)
         with torch.no_grad():
-            for layer in (self.linear, self.ratio, self.others):
+            for layer in (self.linear, self.changes, self.others):
                 layer.weight.mul_(0.1)
 
     def forward(self, summary: Tensor, effects: Tensor, routes: RouteBatch) -> Scores:
@@ -280,9 +283,11 @@ class RouteHead(nn.Module):
         context = self.context(summary)
         hidden = functional.gelu(self.route(route) + context[routes.owner])
         change = hidden - functional.gelu(context)[routes.owner]
-        straight, others = self.linear(route), self.others(self.dropout(hidden))
+        straight = self.linear(route)
+        changes, others = self.changes(self.dropout(change)), self.others(self.dropout(hidden))
         return Scores(
-            log_ratio=straight[:, 0] + self.ratio(self.dropout(change)).squeeze(1),
-            failure=straight[:, 1] + others[:, 0],
+            log_ratio=straight[:, 0] + changes[:, 0],
+            broken=straight[:, 1] + others[:, 0],
             build=straight[:, 2] + others[:, 1],
+            log_loss=LOSS_UNIT * (straight[:, 3] + changes[:, 1]),
         )

@@ -10,10 +10,8 @@ import torch
 
 from routecast.costmodel.base import Array
 from routecast.costmodel.batch import GraphBatch, RouteBatch, TokenBatch
-from routecast.costmodel.features import Integers, Token, environment_features, graph_features, token_features
-from routecast.costmodel.network import RouteNetwork
-from routecast.datasets.environment import Environment
-from routecast.datasets.graph import Graph
+from routecast.costmodel.features import GraphFeatures, Integers, TextFeatures, Token, token_features
+from routecast.costmodel.member import Member
 from routecast.datasets.route import Route
 
 
@@ -41,12 +39,14 @@ class MemberScores:
 
     Attributes:
         log_ratio: ln(latency / default latency).
-        failure: probability of not ending ok.
+        log_loss: accuracy loss (``repeats.log_loss``).
+        broken: probability of giving no outputs at all.
         log_build: ln of the build time in seconds.
     """
 
     log_ratio: Array
-    failure: Array
+    log_loss: Array
+    broken: Array
     log_build: Array
 
 
@@ -60,13 +60,14 @@ class GraphScorer:
         tokens: the tokens met so far, in the order of their indices.
     """
 
-    def __init__(self, members: Sequence[RouteNetwork], graph: Graph, environment: Environment) -> None:
+    def __init__(self, members: Sequence[Member], graph: GraphFeatures, device: TextFeatures) -> None:
         """Encodes the graph."""
-        batch = GraphBatch.collate([(graph_features(graph, environment), environment_features(environment))])
-        self._members = members
+        batch = GraphBatch.collate([(graph, device)])
+        self._networks = [member.network for member in members]
+        self._forests = [member.forest.of(graph, device) for member in members]
         with torch.inference_mode():
-            self._encodings = [member.encode(batch) for member in members]
-        self._effects = [torch.empty(0, member.config.hidden) for member in members]
+            self._encodings = [network.encode(batch) for network in self._networks]
+        self._effects = [torch.empty(0, network.config.hidden) for network in self._networks]
         self.tokens: dict[Token, int] = {}
         self.log_default = _rows([encoding.default for encoding in self._encodings])[:, 0]
         self.log_local = _rows([encoding.local for encoding in self._encodings])
@@ -85,12 +86,16 @@ class GraphScorer:
         batch = RouteBatch.collate([(routes.tokens, routes.lengths)], [len(self.tokens)])
         with torch.inference_mode():
             scores = [
-                member.score(encoding, effects, batch)
-                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+                network.score(encoding, effects, batch)
+                for network, encoding, effects in zip(self._networks, self._encodings, self._effects, strict=True)
             ]
-            failure = [torch.sigmoid(item.failure) for item in scores]
+            broken = [torch.sigmoid(item.broken) for item in scores]
+        grown = [forest.score(tuple(self.tokens), routes.tokens, routes.lengths) for forest in self._forests]
         return MemberScores(
-            _rows([item.log_ratio for item in scores]), _rows(failure), _rows([item.build for item in scores])
+            log_ratio=_mean(_rows([item.log_ratio for item in scores]), [ratio for ratio, _ in grown]),
+            log_loss=_mean(_rows([item.log_loss for item in scores]), [loss for _, loss in grown]),
+            broken=_rows(broken),
+            log_build=_rows([item.build for item in scores]),
         )
 
     def _learn(self, tokens: Iterable[Token]) -> None:
@@ -101,9 +106,14 @@ class GraphScorer:
         batch = TokenBatch.collate([token_features(new)])
         with torch.inference_mode():
             self._effects = [
-                torch.cat([effects, member.effects(encoding, batch)])
-                for member, encoding, effects in zip(self._members, self._encodings, self._effects, strict=True)
+                torch.cat([effects, network.effects(encoding, batch)])
+                for network, encoding, effects in zip(self._networks, self._encodings, self._effects, strict=True)
             ]
+
+
+def _mean(of_networks: Array, of_forests: Sequence[Array]) -> Array:
+    """What members say, both parts counting alike, shape (K, R)."""
+    return (of_networks + np.stack(of_forests)) / 2
 
 
 def _rows(tensors: Sequence[torch.Tensor]) -> Array:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtr
 
-from routecast.costmodel.adaptation import RatioEvidence, correct_failures, correct_ratios, token_failures
+from routecast.costmodel.adaptation import (
+    LOSS_RHO,
+    RATIO_RHO,
+    Evidence,
+    correct_failures,
+    posterior,
+    token_failures,
+)
 from routecast.costmodel.base import Array, ModelView, Predictions
-from routecast.costmodel.calibration import Bounds, Calibration
+from routecast.costmodel.calibration import Bounds, Calibrations
 from routecast.costmodel.familiarity import Familiarity
 from routecast.costmodel.features import Token
-from routecast.costmodel.repeats import Repeats, combine
-from routecast.costmodel.scorer import GraphScorer, RouteTokens
+from routecast.costmodel.repeats import EXACT, Repeats, combine, log_loss
+from routecast.costmodel.scorer import GraphScorer, MemberScores, RouteTokens
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route
 
 _LEAST_FAILURE = 0.005
+_LOSS_NOISE = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,19 +46,21 @@ class EnsembleView(ModelView):
         self,
         scorer: GraphScorer,
         *,
-        ratio: Calibration,
-        default: Calibration,
+        calibrations: Calibrations,
         familiarity: Familiarity,
         warnings: tuple[str, ...],
+        most_loss: float,
         measured: tuple[Measurement, ...] = (),
     ) -> None:
-        """Takes the encoded graph, the calibrations, and what was measured of this model."""
+        """Takes the encoded graph, the calibrations, the accuracy limit, and what was measured of this model."""
         self._scorer = scorer
-        self._ratio = ratio
-        self._default = default
+        self._calibrations = calibrations
         self._familiarity = familiarity
         self._warnings = warnings
+        self._most_loss = most_loss
         self._measured = measured
+        self._ratio = _Quantity(self, "log_ratio", RATIO_RHO)
+        self._loss = _Quantity(self, "log_loss", LOSS_RHO)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -61,10 +72,10 @@ class EnsembleView(ModelView):
         known = {measurement.identity: measurement for measurement in (*self._measured, *measurements)}
         return EnsembleView(
             self._scorer,
-            ratio=self._ratio,
-            default=self._default,
+            calibrations=self._calibrations,
             familiarity=self._familiarity,
             warnings=self._warnings,
+            most_loss=self._most_loss,
             measured=tuple(known.values()),
         )
 
@@ -72,20 +83,19 @@ class EnsembleView(ModelView):
         """Scores R routes in one batch."""
         tokens = self._scorer.route_tokens(routes)
         scores = self._scorer.score(tokens)
-        bounds = self._corrected(routes, tokens, self._bounds(tokens, scores.log_ratio))
-        failure = np.where(tokens.lengths > 0, scores.failure.mean(0), 0.0)
-        if self._failures:
-            failure = correct_failures(failure, routes, *self._failures)
+        ratio = self._ratio.corrected(routes, tokens, scores)
+        loss = self._loss.corrected(routes, tokens, scores)
         default = self._default_latency
         gap = float(self._scorer.gap.mean())
         local = np.exp(self._scorer.log_local.mean(0))
         return Predictions(
             routes=tuple(routes),
-            log_ratio=bounds.mean,
-            log_ratio_std=bounds.std,
-            ratio_low=np.exp(bounds.low),
-            ratio_high=np.exp(bounds.high),
-            failure=failure,
+            log_ratio=ratio.mean,
+            log_ratio_std=ratio.std,
+            ratio_low=np.exp(ratio.low),
+            ratio_high=np.exp(ratio.high),
+            failure=self._failure(routes, scores, loss) * (tokens.lengths > 0),
+            loss=EXACT * np.exp(np.maximum(loss.mean, 0.0)),
             build_seconds=np.exp(scores.log_build.mean(0)),
             default_ms=default.ms,
             default_ms_low=default.low,
@@ -94,19 +104,72 @@ class EnsembleView(ModelView):
             gap=gap,
         )
 
-    def _bounds(self, tokens: RouteTokens, log_ratio: Array) -> Bounds:
-        """Interval before any correction; settings nobody has measured add the history's spread each."""
-        unknown = np.array([not self._familiarity.knows(token) for token in self._scorer.tokens], np.float64)
-        extra = self._familiarity.spread * np.sqrt(tokens.sums(unknown))
-        bounds = self._ratio.bounds(log_ratio, extra)
+    def bounds(self, name: str, tokens: RouteTokens, values: Array) -> Bounds:
+        """Interval of a quantity before any correction; settings nobody has measured widen that of the ratio."""
+        extra = np.zeros(len(tokens.lengths))
+        if name == "log_ratio":
+            unknown = np.array([not self._familiarity.knows(token) for token in self._scorer.tokens], np.float64)
+            extra = self._familiarity.spread * np.sqrt(tokens.sums(unknown))
+        bounds = self._calibrations.of(name).bounds(values, extra)
         changed = (tokens.lengths > 0).astype(np.float64)
         return Bounds(bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed)
 
-    def _corrected(self, routes: Sequence[Route], tokens: RouteTokens, bounds: Bounds) -> Bounds:
+    @property
+    def scorer(self) -> GraphScorer:
+        """The encoded graph."""
+        return self._scorer
+
+    @cached_property
+    def repeats(self) -> list[Repeats]:
+        """What was measured of routes other than the default."""
+        return combine(measurement for measurement in self._measured if measurement.route)
+
+    def _failure(self, routes: Sequence[Route], scores: MemberScores, loss: Bounds) -> Array:
+        """Probability of giving no outputs, or outputs too far off."""
+        broken = scores.broken.mean(0)
+        if self._failures:
+            broken = correct_failures(broken, routes, *self._failures)
+        return 1.0 - (1.0 - broken) * within(loss, self._most_loss)
+
+    @cached_property
+    def _failures(self) -> tuple[dict[Token, float], dict[Token, float]] | None:
+        """Probability of each measured token alone to give no outputs, as predicted and as corrected."""
+        if not self.repeats:
+            return None
+        tokens = _tokens([item.route for item in self.repeats])
+        alone = self._scorer.score(self._scorer.route_tokens([Route([token]) for token in tokens]))
+        likely = np.clip(alone.broken.mean(0), _LEAST_FAILURE, 0.95)
+        prior = dict(zip(tokens, map(float, likely), strict=True))
+        return prior, token_failures([(item.route, item.broken >= 0.5) for item in self.repeats], prior)
+
+    @cached_property
+    def _default_latency(self) -> DefaultLatency:
+        """As measured where it was, else as predicted."""
+        measured = [measurement for measurement in self._measured if measurement.default_ms]
+        if not measured:
+            bounds = self._calibrations.default.bounds(self._scorer.log_default[:, None])
+            return DefaultLatency(*(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high)))
+        centre = float(np.exp(np.mean([np.log(measurement.default_ms or 0.0) for measurement in measured])))
+        blocks = [block for measurement in measured for block in measurement.default_blocks_ms] or [centre]
+        low, high = np.quantile(blocks, [0.05, 0.95])
+        return DefaultLatency(centre, min(float(low), centre), max(float(high), centre))
+
+
+class _Quantity:
+    """A quantity of routes that measurements correct: log ratio or accuracy loss."""
+
+    def __init__(self, view: EnsembleView, name: str, rho: float) -> None:
+        self._view = view
+        self._name = name
+        self._rho = rho
+
+    def corrected(self, routes: Sequence[Route], tokens: RouteTokens, scores: MemberScores) -> Bounds:
+        """Interval for R routes."""
+        bounds = self._view.bounds(self._name, tokens, getattr(scores, self._name))
         if self._evidence is None:
             return bounds
-        variance = np.array(list(self._variance(self._scorer.tokens).values()))
-        shift, std = correct_ratios(self._evidence, routes, bounds.std, tokens.sums(variance))
+        variance = np.array(list(self._variance(self._view.scorer.tokens).values()))
+        shift, std = posterior(self._evidence, routes, bounds.std, tokens.sums(variance))
         shrink = np.divide(std, bounds.std, out=np.ones_like(std), where=bounds.std > 0)
         mean = bounds.mean + shift
         return replace(
@@ -118,54 +181,36 @@ class EnsembleView(ModelView):
         )
 
     @cached_property
-    def _repeats(self) -> list[Repeats]:
-        """What was measured of routes other than the default."""
-        return combine(measurement for measurement in self._measured if measurement.route)
-
-    @cached_property
-    def _evidence(self) -> RatioEvidence | None:
-        timed = [item for item in self._repeats if item.log_ratio is not None]
-        if not timed:
+    def _evidence(self) -> Evidence | None:
+        known = [item for item in self._view.repeats if getattr(item, self._name) is not None]
+        if not known:
             return None
-        routes = tuple(item.route for item in timed)
-        tokens = self._scorer.route_tokens(routes)
-        bounds = self._bounds(tokens, self._scorer.score(tokens).log_ratio)
-        return RatioEvidence(
+        routes = tuple(item.route for item in known)
+        bounds = self._alone(routes)
+        return Evidence(
             routes=routes,
-            error=np.array([item.log_ratio for item in timed], np.float64) - bounds.mean,
-            noise=np.array([item.noise for item in timed]),
+            error=np.array([getattr(item, self._name) for item in known], np.float64) - bounds.mean,
+            noise=np.array([item.noise if self._name == "log_ratio" else _LOSS_NOISE for item in known]),
             std=bounds.std,
             variance=self._variance(_tokens(routes)),
+            rho=self._rho,
         )
 
-    @cached_property
-    def _failures(self) -> tuple[dict[Token, float], dict[Token, float]] | None:
-        """Failure probability of each measured token alone, as predicted and as corrected."""
-        if not self._repeats:
-            return None
-        tokens = _tokens([item.route for item in self._repeats])
-        alone = self._scorer.score(self._scorer.route_tokens([Route([token]) for token in tokens]))
-        likely = np.clip(alone.failure.mean(0), _LEAST_FAILURE, 0.95)
-        prior = dict(zip(tokens, map(float, likely), strict=True))
-        return prior, token_failures([(item.route, item.failed >= 0.5) for item in self._repeats], prior)
-
-    def _variance(self, tokens: Sequence[Token] | dict[Token, int]) -> dict[Token, float]:
+    def _variance(self, tokens: Sequence[Token] | Mapping[Token, int]) -> dict[Token, float]:
         """Variance of the prediction of each token alone."""
-        alone = self._scorer.route_tokens([Route([token]) for token in tokens])
-        std = self._bounds(alone, self._scorer.score(alone).log_ratio).std
+        std = self._alone([Route([token]) for token in tokens]).std
         return dict(zip(tokens, map(float, np.square(std)), strict=True))
 
-    @cached_property
-    def _default_latency(self) -> DefaultLatency:
-        """As measured where it was, else as predicted."""
-        measured = [measurement for measurement in self._measured if measurement.default_ms]
-        if not measured:
-            bounds = self._default.bounds(self._scorer.log_default[:, None])
-            return DefaultLatency(*(float(np.exp(value[0])) for value in (bounds.mean, bounds.low, bounds.high)))
-        centre = float(np.exp(np.mean([np.log(measurement.default_ms or 0.0) for measurement in measured])))
-        blocks = [block for measurement in measured for block in measurement.default_blocks_ms] or [centre]
-        low, high = np.quantile(blocks, [0.05, 0.95])
-        return DefaultLatency(centre, min(float(low), centre), max(float(high), centre))
+    def _alone(self, routes: Sequence[Route]) -> Bounds:
+        """Interval before any correction."""
+        tokens = self._view.scorer.route_tokens(routes)
+        return self._view.bounds(self._name, tokens, getattr(self._view.scorer.score(tokens), self._name))
+
+
+def within(loss: Bounds, most_loss: float) -> Array:
+    """Probability that the accuracy loss of each of R routes is not above a limit, shape (R,)."""
+    distance = np.where(loss.std > 0, (log_loss(most_loss) - loss.mean) / np.maximum(loss.std, 1e-9), np.inf)
+    return np.asarray(ndtr(distance), np.float64)
 
 
 def _tokens(routes: Sequence[Route]) -> list[Token]:

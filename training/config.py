@@ -18,9 +18,10 @@ class TrainConfig:
 
     Attributes:
         members: networks in the ensemble; each is trained without one fold of families.
-        epochs: passes over the history; fixed, since stopping early would look at the fold held out.
+        epochs: passes over the history at most; fixed, since stopping early would look at the fold held out.
         batch: models per step, of each process.
-        steps: of each member at most; a large history is passed over fewer times, or once and in part.
+        steps: of each member: passes end when there were as many, but a history is passed over at least once.
+        pass_steps: of one pass at most; the largest histories are passed over in part.
         learning_rate: its peak; it warms up linearly and then falls along a cosine to 0.
         warmup: share of the steps spent warming up.
         weight_decay: of AdamW.
@@ -34,7 +35,8 @@ class TrainConfig:
     members: int = 5
     epochs: int = 150
     batch: int = 8
-    steps: int = 20_000
+    steps: int = 1_200
+    pass_steps: int = 20_000
     learning_rate: float = 2e-3
     warmup: float = 0.05
     weight_decay: float = 0.02
@@ -44,7 +46,7 @@ class TrainConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     weights: Mapping[str, float] = field(
         default_factory=lambda: {
-            "rank": 1.0, "ratio": 1.0, "failure": 0.5, "build": 0.1,
+            "rank": 1.0, "ratio": 1.0, "loss": 10.0, "broken": 0.5, "build": 0.1,
             "default": 0.2, "local": 0.2, "local_sum": 0.1, "gap": 0.1,
         }
     )  # fmt: skip
@@ -52,7 +54,7 @@ class TrainConfig:
     def passes(self, examples: int, processes: int = 1) -> int:
         """How often a history of so many examples is passed over: ``epochs``, or what ``steps`` allow, at least 1."""
         per_pass = max(1, -(-examples // (self.batch * processes)))
-        return max(1, min(self.epochs, self.steps // per_pass))
+        return max(1, min(self.epochs, round(self.steps / per_pass)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

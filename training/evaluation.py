@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Evaluation:
         models, routes: how many were predicted.
         figures: by name of the predictor, then by name of the figure.
         families: the same of each family: by predictor, family and figure.
+        backends: the same of each backend: by predictor, backend and figure.
     """
 
     digest: str
@@ -40,6 +41,7 @@ class Evaluation:
     routes: int
     figures: Mapping[str, Mapping[str, float]]
     families: Mapping[str, Mapping[str, Mapping[str, float]]]
+    backends: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, str | float]]:
         """One row per predictor, for a table: its name and its figures."""
@@ -84,7 +86,15 @@ def evaluate(
         families={
             name: {family: all_figures(found, family) for family in names} for name, found in predictions.items()
         },
+        backends={name: _by_backend(records, found) for name, found in predictions.items()},
     )
+
+
+def _by_backend(records: Records, found: OutOfFold) -> dict[str, dict[str, float]]:
+    environments: dict[str, set[str]] = {}
+    for identity in found.models.environment:
+        environments.setdefault(records.environments[identity].backend, set()).add(identity)
+    return {backend: all_figures(found.only(kept)) for backend, kept in sorted(environments.items())}
 
 
 def all_figures(found: OutOfFold, family: str | None = None) -> dict[str, float]:
@@ -160,8 +170,17 @@ def baseline_out_of_fold(records: Records, like: OutOfFold, model: Baseline) -> 
             of_models[:, index] = _of_model(said)
     predicted, low, high, failure, build = of_routes
     default, default_low, default_high, gap = of_models
+    unknown = np.full(len(rows), np.nan)
     return OutOfFold(
-        replace(rows, predicted=predicted, low=low, high=high, failure=failure, predicted_build=build),
+        replace(
+            rows,
+            predicted=predicted,
+            low=low,
+            high=high,
+            failure=failure,
+            predicted_loss=unknown,
+            predicted_build=build,
+        ),
         replace(models, predicted=default, low=default_low, high=default_high, predicted_gap=gap),
     )
 

@@ -49,7 +49,7 @@ class Example:
         token_features: their features.
         route_tokens: indices into the tokens, route after route.
         lengths: number of settings of each route, shape (R,).
-        log_ratio, noise, failed, log_build: targets of the routes, NaN where unknown, shape (R,).
+        log_ratio, noise, log_loss, failed, broken, log_build: targets of the routes, NaN where unknown, shape (R,).
         log_default: ln of the default latency in ms, NaN when unknown.
         local_shares: share of each node in the measured local time, NaN when not profiled, shape (N,).
         log_local_sum: ln of the sum of local times in ms, NaN when not profiled.
@@ -68,7 +68,9 @@ class Example:
     lengths: Integers
     log_ratio: Floats
     noise: Floats
+    log_loss: Floats
     failed: Floats
+    broken: Floats
     log_build: Floats
     log_default: float
     local_shares: Floats
@@ -138,7 +140,9 @@ def make_examples(
             lengths=np.array([len(route) for route in settings], np.int64),
             log_ratio=_floats([item.log_ratio if item.route else None for item in repeats]),
             noise=_floats([item.noise for item in repeats]),
+            log_loss=_floats([item.log_loss if item.route else None for item in repeats]),
             failed=_floats([item.failed if item.route else None for item in repeats]),
+            broken=_floats([item.broken if item.route else None for item in repeats]),
             log_build=_floats([item.log_build for item in repeats]),
             log_default=log_default,
             local_shares=shares,
@@ -188,7 +192,8 @@ def collate(examples: Sequence[Example]) -> Batch:
         targets=Targets(
             log_ratio=_joined([example.log_ratio for example in examples]),
             noise=_joined([example.noise for example in examples]),
-            failed=_joined([example.failed for example in examples]),
+            log_loss=_joined([example.log_loss for example in examples]),
+            broken=_joined([example.broken for example in examples]),
             build=_joined([example.log_build for example in examples]),
             default=torch.tensor([example.log_default for example in examples]),
             local_shares=_joined([example.local_shares for example in examples]),

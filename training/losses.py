@@ -1,4 +1,4 @@
-"""What training minimises: errors in order and size of log ratios, in failures and in times."""
+"""What training minimises: errors in order and size of log ratios, in accuracy, in failures and in times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from routecast.costmodel.network import Encoding, Scores
+from routecast.costmodel.repeats import LOSS_UNIT
 
 TEMPERATURE = 0.03
 """Difference of log ratios that counts as clearly ordered."""
@@ -23,7 +24,8 @@ class Targets:
     Attributes:
         log_ratio: shape (R,).
         noise: standard deviation of ``log_ratio``, shape (R,).
-        failed: share of failures, shape (R,).
+        log_loss: accuracy loss (``repeats.log_loss``), shape (R,).
+        broken: share of the measurements that gave no outputs, shape (R,).
         build: ln of the build time in seconds, shape (R,).
         default: ln of the default latency in ms, shape (G,).
         local_shares: each node's share of its graph's local time, shape (N,).
@@ -33,7 +35,8 @@ class Targets:
 
     log_ratio: Tensor
     noise: Tensor
-    failed: Tensor
+    log_loss: Tensor
+    broken: Tensor
     build: Tensor
     default: Tensor
     local_shares: Tensor
@@ -53,7 +56,8 @@ def losses(encoding: Encoding, scores: Scores, owner: Tensor, targets: Targets) 
     return {
         "rank": ranking_loss(scores.log_ratio, targets.log_ratio, targets.noise, owner),
         "ratio": ratio_loss(scores.log_ratio, targets.log_ratio, targets.noise),
-        "failure": failure_loss(scores.failure, targets.failed),
+        "loss": huber(scores.log_loss / LOSS_UNIT, targets.log_loss / LOSS_UNIT),
+        "broken": broken_loss(scores.broken, targets.broken),
         "build": huber(scores.build, targets.build),
         "default": huber(encoding.default, targets.default),
         "local": local_loss(encoding, targets.local_shares),
@@ -95,12 +99,12 @@ def ratio_loss(predicted: Tensor, actual: Tensor, noise: Tensor) -> Tensor:
     return (weight * error).sum() / (_RATIO_KNEE * weight.sum().clamp(min=1e-6))
 
 
-def failure_loss(logit: Tensor, failed: Tensor) -> Tensor:
+def broken_loss(logit: Tensor, broken: Tensor) -> Tensor:
     """Binary cross-entropy; shapes (R,)."""
-    known = ~torch.isnan(failed)
+    known = ~torch.isnan(broken)
     if not known.any():
         return logit.sum() * 0.0
-    return functional.binary_cross_entropy_with_logits(logit[known], failed[known])
+    return functional.binary_cross_entropy_with_logits(logit[known], broken[known])
 
 
 def huber(predicted: Tensor, actual: Tensor) -> Tensor:

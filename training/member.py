@@ -101,7 +101,7 @@ def train_member(
     rng = np.random.default_rng(seed)
     known = np.array([place for place, family in enumerate(store.families) if family not in held], np.int64)
     passes = config.passes(len(store), team.size)
-    per_pass = min(config.steps, math.ceil(len(known) / (config.batch * team.size)))
+    per_pass = min(config.pass_steps, math.ceil(len(known) / (config.batch * team.size)))
     with torch.random.fork_rng(devices=[team.device] if team.device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = RouteNetwork(config.network).to(team.device)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ class RouteRows:
         low, high: its interval, calibrated without the row's fold.
         failed: measured share of failures.
         failure: predicted probability of failure.
+        log_loss, predicted_loss: accuracy loss (``repeats.log_loss``), measured and predicted.
         log_build, predicted_build: ln of build seconds, measured and predicted.
     """
 
@@ -49,6 +51,8 @@ class RouteRows:
     high: Array
     failed: Array
     failure: Array
+    log_loss: Array
+    predicted_loss: Array
     log_build: Array
     predicted_build: Array
 
@@ -93,6 +97,9 @@ class ModelRows:
     predicted_gap: Array
 
 
+Rows = TypeVar("Rows", RouteRows, ModelRows)
+
+
 @dataclass(frozen=True)
 class OutOfFold:
     """All out-of-fold predictions of a training run; empty when no family could be held out."""
@@ -100,14 +107,28 @@ class OutOfFold:
     routes: RouteRows
     models: ModelRows
 
+    def only(self, environments: Collection[str]) -> OutOfFold:
+        """Those made in some environments."""
+        return OutOfFold(_kept(self.routes, environments), _kept(self.models, environments))
+
+
+def _kept(rows: Rows, environments: Collection[str]) -> Rows:
+    kept = [place for place, environment in enumerate(rows.environment) if environment in environments]
+
+    def chosen(values: Any) -> Any:
+        return values[kept] if isinstance(values, np.ndarray) else tuple(values[place] for place in kept)
+
+    return type(rows)(**{item.name: chosen(getattr(rows, item.name)) for item in fields(rows)})
+
 
 def figures(found: OutOfFold, families: Iterable[str] | None = None) -> dict[str, float]:
     """Figures on held-out families, by name; what cannot be told is left out.
 
     ``spearman``, ``kendall``, ``pairwise_accuracy`` (pairs 2 % apart or more), ``regret_at_8`` and
     ``recall_at_8`` are means over models; ``ratio_mape``, ``ratio_mae_log``, ``coverage`` and
-    ``interval_width`` (of the log ratio) are over routes, as ``failure_auc``, ``failure_brier`` and
-    ``build_median_ape``; those that start with ``default`` and ``gap`` are over models.
+    ``interval_width`` (of the log ratio) are over routes, as ``failure_auc``, ``failure_brier``,
+    ``loss_mae_log`` (of the accuracy loss) and ``build_median_ape``; those that start with ``default`` and
+    ``gap`` are over models.
 
     Args:
         found: the predictions.
@@ -157,6 +178,9 @@ def _outcome(rows: RouteRows, kept: Mask) -> dict[str, float]:
     if known.any():
         result["failure_auc"] = metrics.area_under_curve(rows.failed[known], rows.failure[known])
         result["failure_brier"] = metrics.brier(rows.failed[known], rows.failure[known])
+    judged = kept & ~np.isnan(rows.log_loss) & ~np.isnan(rows.predicted_loss)
+    if judged.any():
+        result["loss_mae_log"] = float(np.mean(np.abs(rows.log_loss[judged] - rows.predicted_loss[judged])))
     if built.any():
         result["build_median_ape"] = metrics.median_ape(
             np.exp(rows.log_build[built]), np.exp(rows.predicted_build[built])

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from routecast.costmodel.base import Array
-from routecast.costmodel.calibration import cross_bounds
+from routecast.costmodel.base import MOST_LOSS, Array
+from routecast.costmodel.calibration import Calibration, cross_bounds
 from routecast.costmodel.features import Floats
-from routecast.costmodel.network import RouteNetwork
-from routecast.training.examples import Example, collate
+from routecast.costmodel.member import Member
+from routecast.costmodel.scorer import GraphScorer
+from routecast.costmodel.view import within
+from routecast.training.examples import Example
 from routecast.training.out_of_fold import ModelRows, OutOfFold, RouteRows
 
 
@@ -22,14 +23,15 @@ class _Predicted:
 
     member: int
     log_ratio: Array
-    failure: Array
+    log_loss: Array
+    broken: Array
     log_build: Array
     log_default: float
     gap: float
 
 
 def predict_held_out(
-    members: Sequence[RouteNetwork],
+    members: Sequence[Member],
     folds: Sequence[frozenset[str]],
     examples: Sequence[Example],
     nominal: float,
@@ -37,7 +39,7 @@ def predict_held_out(
     """Predictions outside the folds, with intervals that are calibrated without each row's own fold.
 
     Args:
-        members: trained networks; member k has not seen ``folds[k]``.
+        members: member k has not seen ``folds[k]``.
         folds: families by member; a family in no fold gets no prediction.
         examples: the whole history.
         nominal: share of the truths that the intervals are to hold.
@@ -51,18 +53,17 @@ def predict_held_out(
     return OutOfFold(_route_rows(pairs, nominal), _model_rows(pairs, nominal))
 
 
-def _predict(member: RouteNetwork, index: int, example: Example) -> _Predicted:
-    batch = collate([example])
-    with torch.inference_mode():
-        encoding = member.encode(batch.graphs)
-        scores = member.score(encoding, member.effects(encoding, batch.tokens), batch.routes)
+def _predict(member: Member, index: int, example: Example) -> _Predicted:
+    scorer = GraphScorer([member], example.graph, example.device)
+    scores = scorer.score(scorer.route_tokens(example.routes))
     return _Predicted(
         member=index,
-        log_ratio=scores.log_ratio.double().numpy(),
-        failure=torch.sigmoid(scores.failure).double().numpy(),
-        log_build=scores.build.double().numpy(),
-        log_default=float(encoding.default),
-        gap=float(encoding.gap),
+        log_ratio=scores.log_ratio[0],
+        log_loss=scores.log_loss[0],
+        broken=scores.broken[0],
+        log_build=scores.log_build[0],
+        log_default=float(scorer.log_default[0]),
+        gap=float(scorer.gap[0]),
     )
 
 
@@ -82,6 +83,8 @@ def _route_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
     )
     member = joined([np.full(len(item.log_ratio), item.member, np.float64) for _, item in pairs])
     low, high = cross_bounds(predicted, actual, member, nominal=nominal, scaled=True)
+    log_loss, said_loss = joined([item.log_loss for item, _ in pairs]), joined([item.log_loss for _, item in pairs])
+    broken = joined([item.broken for _, item in pairs])
     return RouteRows(
         fingerprint=text("fingerprint"),
         environment=text("environment"),
@@ -95,10 +98,24 @@ def _route_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> 
         low=low,
         high=high,
         failed=joined([item.failed for item, _ in pairs]),
-        failure=joined([item.failure for _, item in pairs]),
+        failure=1 - (1 - broken) * _accurate(said_loss, log_loss, member, nominal),
+        log_loss=log_loss,
+        predicted_loss=said_loss,
         log_build=joined([item.log_build for item, _ in pairs]),
         predicted_build=joined([item.log_build for _, item in pairs]),
     )
+
+
+def _accurate(predicted: Array, actual: Array, fold: Array, nominal: float) -> Array:
+    """Probability that each row's accuracy loss stays below the limit, calibrated without the row's own fold."""
+    found = np.ones(len(predicted))
+    for index in np.unique(fold):
+        held = fold == index
+        others = ~held & ~np.isnan(actual)
+        if others.any():
+            fitted = Calibration.fit(predicted[others], actual[others], nominal=nominal, scaled=True)
+            found[held] = within(fitted.bounds(predicted[None, held]), MOST_LOSS)
+    return found
 
 
 def _model_rows(pairs: Sequence[tuple[Example, _Predicted]], nominal: float) -> ModelRows:

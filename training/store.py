@@ -7,6 +7,7 @@ not look at, the graphs with their features, and the examples as arrays in safet
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from routecast.costmodel.features import (
     environment_features,
     token_features,
 )
+from routecast.costmodel.repeats import METRIC
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
 from routecast.datasets.measurement import LocalTime, Measurement, Purpose, Status
@@ -39,7 +41,7 @@ CREATE TABLE subject (number INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, env
 CREATE TABLE measurement (
     number INTEGER PRIMARY KEY, subject INTEGER NOT NULL, identity TEXT NOT NULL, route TEXT NOT NULL,
     status TEXT NOT NULL, model TEXT NOT NULL, family TEXT NOT NULL, purpose TEXT NOT NULL, latency_ms REAL,
-    default_ms REAL, ratio REAL, ratio_low REAL, ratio_high REAL, build_seconds REAL, layers BLOB
+    default_ms REAL, ratio REAL, ratio_low REAL, ratio_high REAL, build_seconds REAL, loss REAL, layers BLOB
 );
 CREATE TABLE graph (fingerprint TEXT PRIMARY KEY, content TEXT NOT NULL, features BLOB NOT NULL);
 CREATE TABLE environment (identity TEXT PRIMARY KEY, content TEXT NOT NULL);
@@ -50,11 +52,11 @@ CREATE TABLE example (
 """
 COLUMNS = (
     "identity", "route", "status", "model", "family", "purpose", "latency_ms", "default_ms", "ratio", "ratio_low",
-    "ratio_high", "build_seconds",
+    "ratio_high", "build_seconds", "loss",
 )  # fmt: skip
 _FIXED = ("texts", "numbers", "edges")
 _OF_DEVICE = ("roofline", "summary")
-_ARRAYS = ("route_tokens", "lengths", "log_ratio", "noise", "failed", "log_build", "local_shares")
+_ARRAYS = ("route_tokens", "lengths", "log_ratio", "noise", "log_loss", "failed", "broken", "log_build", "local_shares")
 _SCALARS = ("log_default", "log_local_sum", "gap")
 _GRAPHS_IN_MEMORY = 256
 _NAMES_IN_MEMORY = 4096
@@ -265,8 +267,15 @@ def measurement_row(measurement: Measurement, subject: int) -> tuple[Any, ...]:
     return (
         subject, measurement.identity, str(measurement.route), str(measurement.status), measurement.model,
         measurement.family, str(measurement.purpose), measurement.latency_ms, measurement.default_ms,
-        measurement.ratio, measurement.ratio_low, measurement.ratio_high, measurement.build_seconds, layers,
+        measurement.ratio, measurement.ratio_low, measurement.ratio_high, measurement.build_seconds, _loss(measurement),
+        layers,
     )  # fmt: skip
+
+
+def _loss(measurement: Measurement) -> float | None:
+    """The accuracy loss that is learned; SQLite has no NaN, so one is as bad as can be."""
+    loss = measurement.accuracy.get(METRIC)
+    return loss if loss is None or math.isfinite(loss) else math.inf
 
 
 def read_measurements(database: sqlite3.Connection, subject: int) -> Iterator[Measurement]:
@@ -278,6 +287,8 @@ def read_measurements(database: sqlite3.Connection, subject: int) -> Iterator[Me
     for layers, *row in database.execute(query, (subject,)):
         values = dict(zip(COLUMNS, row, strict=True))
         values["route"] = _route(values["route"])
+        loss = values.pop("loss")
+        values["accuracy"] = {} if loss is None else {METRIC: loss}
         values["status"], values["purpose"] = Status(values["status"]), Purpose(values["purpose"])
         profile = () if layers is None else _profile(layers)
         yield Measurement(fingerprint, environment=environment, local_profile=profile, created="", **values)

@@ -25,6 +25,7 @@ from routecast.datasets.measurement import Measurement
 from routecast.datasets.records import Records
 from routecast.training.examples import Example, make_examples
 from routecast.training.store import (
+    COLUMNS,
     TABLES,
     ExampleStore,
     Summary,
@@ -115,8 +116,8 @@ def _copy_measurements(sources: Sequence[Source], database: sqlite3.Connection) 
         for item in _distinct(sources)
     )
     database.executemany(
-        "INSERT INTO measurement (subject, identity, route, status, model, family, purpose, latency_ms, default_ms, "
-        "ratio, ratio_low, ratio_high, build_seconds, layers) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO measurement (subject, {', '.join(COLUMNS)}, layers) VALUES "  # noqa: S608
+        f"({', '.join('?' * (len(COLUMNS) + 2))})",
         rows,
     )
     database.executemany("INSERT INTO subject VALUES (?, ?, ?)", ((number, *key) for key, number in subjects.items()))

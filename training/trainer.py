@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -12,20 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from routecast.costmodel.calibration import Calibration
+from routecast.costmodel.base import Array
+from routecast.costmodel.calibration import Calibration, Calibrations
 from routecast.costmodel.ensemble import Ensemble
 from routecast.costmodel.familiarity import Familiarity, powers, seen_versions
+from routecast.costmodel.member import Member
+from routecast.costmodel.network import RouteNetwork
 from routecast.datasets.errors import UsageError
 from routecast.datasets.records import Records
 from routecast.datasets.splits import family_folds
 from routecast.training.config import TrainConfig, TrainObserver
 from routecast.training.distributed import train_members
+from routecast.training.forests import fit_forest
 from routecast.training.out_of_fold import OutOfFold, figures
 from routecast.training.predictions import predict_held_out
 from routecast.training.store import ExampleStore
 from routecast.training.streaming import RecordsSource, Source, gather
 
-_UNKNOWN_LATENCY = 1.0
+_UNKNOWN_LATENCY, _UNKNOWN_LOSS = 1.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,13 @@ def train_ensemble(
         raise UsageError("nothing to train on: no route in the history was timed; run `routecast collect`")
     folds = _folds(store, config)
     observer.started(config.members, config.passes(len(store), processes), len(store))
-    members = train_members(store, folds, config, observer, processes, device)
+    networks = train_members(store, folds, config, observer, processes, device)
+    members = _with_forests(store, folds, networks, config)
     out_of_fold = predict_held_out(members, folds, [store[index] for index in store.sample()], config.nominal)
     metrics = figures(out_of_fold)
     model = Ensemble(
         members=members,
-        ratio=_ratio_calibration(out_of_fold, store.summary.spread, config.nominal),
-        default=_default_calibration(out_of_fold, config.nominal),
+        calibrations=_calibrations(out_of_fold, store.summary.spread, config.nominal),
         familiarity=_familiarity(store, calibrated=len(out_of_fold.routes.timed) > 0),
         training=_provenance(store, config, processes),
         metrics=metrics,
@@ -118,19 +122,33 @@ def _folds(store: ExampleStore, config: TrainConfig) -> list[frozenset[str]]:
     return list(family_folds(sizes, min(config.members, len(sizes)), config.seed))
 
 
-def _ratio_calibration(found: OutOfFold, spread: float, nominal: float) -> Calibration:
-    rows, timed = found.routes, found.routes.timed
-    if not len(timed):
-        return Calibration.guess(spread, nominal=nominal)
-    return Calibration.fit(rows.predicted[timed], rows.log_ratio[timed], nominal=nominal, scaled=True)
+def _with_forests(
+    store: ExampleStore, folds: Sequence[frozenset[str]], networks: Sequence[RouteNetwork], config: TrainConfig
+) -> list[Member]:
+    """Grows the forest of each network from the families that the network saw."""
+    members = []
+    for index, network in enumerate(networks):
+        held = folds[index % len(folds)]
+        known = np.array([place for place, family in enumerate(store.families) if family not in held], np.int64)
+        members.append(Member(network, fit_forest(store, known, config.seed * 1000 + index)))
+    return members
 
 
-def _default_calibration(found: OutOfFold, nominal: float) -> Calibration:
-    rows = found.models
-    known = ~np.isnan(rows.log_default)
+def _calibrations(found: OutOfFold, spread: float, nominal: float) -> Calibrations:
+    rows, models = found.routes, found.models
+    return Calibrations(
+        ratio=_calibration(rows.predicted, rows.log_ratio, spread, nominal),
+        loss=_calibration(rows.predicted_loss, rows.log_loss, _UNKNOWN_LOSS, nominal),
+        default=_calibration(models.predicted, models.log_default, _UNKNOWN_LATENCY, nominal, scaled=False),
+    )
+
+
+def _calibration(predicted: Array, actual: Array, spread: float, nominal: float, *, scaled: bool = True) -> Calibration:
+    """Fitted to the truths that are known; without any, errors are taken to be as large as ``spread``."""
+    known = ~np.isnan(actual)
     if not known.any():
-        return Calibration.guess(_UNKNOWN_LATENCY, nominal=nominal)
-    return Calibration.fit(rows.predicted[known], rows.log_default[known], nominal=nominal, scaled=False)
+        return Calibration.guess(spread, nominal=nominal)
+    return Calibration.fit(predicted[known], actual[known], nominal=nominal, scaled=scaled)
 
 
 def _familiarity(store: ExampleStore, *, calibrated: bool) -> Familiarity:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from routecast.costmodel.base import MOST_LOSS
+from routecast.costmodel.repeats import METRIC
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
@@ -91,6 +93,11 @@ class TuneConfig:
     def limit(self) -> AccuracyLimit:
         """The accuracy limit."""
         return AccuracyLimit(self.metric, self.threshold)
+
+    @property
+    def most_loss(self) -> float:
+        """The limit that the cost model weighs routes by: it knows one metric, and for others takes its own limit."""
+        return self.threshold if self.metric == METRIC else MOST_LOSS
 
 
 def tune(
@@ -309,7 +316,7 @@ class _Tune:
         if self.config.any_version:
             model = model.of_any_version()
         self.cost_model = model.name
-        view = model.view(self.model.graph, bench.environment)
+        view = model.view(self.model.graph, bench.environment, most_loss=self.config.most_loss)
         self.warnings = view.warnings
         if model.refusal(bench.environment):
             self.warnings += ("so knobs are tried one at a time; --any-version relies on the cost model nevertheless",)

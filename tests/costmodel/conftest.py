@@ -2,13 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
-from routecast.costmodel.calibration import Calibration
+from routecast.costmodel.calibration import Calibration, Calibrations
 from routecast.costmodel.ensemble import Ensemble
 from routecast.costmodel.familiarity import Familiarity
+from routecast.costmodel.features import graph_features
+from routecast.costmodel.forest import Forest, Nodes
+from routecast.costmodel.member import Member
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
+from routecast.costmodel.tabular import Columns
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph, Node, Tensor
 
@@ -46,15 +51,33 @@ def environment() -> Environment:
     return Environment("onnxruntime", "1.20.1", "Some CPU", numbers={"cores": 2.0, "clock_mhz": 2000.0})
 
 
+def stump(columns: Columns) -> Forest:
+    """One tree that asks one question: whether the first setting is there."""
+    return Forest(
+        columns,
+        Nodes(
+            roots=np.zeros(1, np.int32),
+            feature=np.array([0, -1, -1], np.int16),
+            threshold=np.array([0.5, 0.0, 0.0], np.float32),
+            right=np.array([2, 0, 0], np.uint16),
+            leaf=np.array([[0.0, 0.0], [-0.1, 0.25]], np.float16),
+        ),
+    )
+
+
 @pytest.fixture
 def ensemble(graph: Graph, environment: Environment) -> Ensemble:
-    """Three untrained networks, calibrated by hand."""
+    """Three untrained networks, each beside a forest made by hand, and calibrated by hand."""
     torch.manual_seed(0)
-    members = [RouteNetwork(NetworkConfig()).half().float().eval() for _ in range(3)]
+    forest = stump(Columns.of([graph_features(graph, environment)], [("session.threads", "1")]))
+    members = [Member(RouteNetwork(NetworkConfig()).half().float().eval(), forest) for _ in range(3)]
     return Ensemble(
         members=members,
-        ratio=Calibration.guess(0.2, nominal=0.9),
-        default=Calibration.guess(0.5, nominal=0.9),
+        calibrations=Calibrations(
+            ratio=Calibration.guess(0.2, nominal=0.9),
+            loss=Calibration.guess(2.0, nominal=0.9),
+            default=Calibration.guess(0.5, nominal=0.9),
+        ),
         familiarity=Familiarity(
             ops=graph.ops,
             settings=frozenset({"session.threads=1", "session.arena=off", "optimizer.fusion=off"}),

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from routecast.costmodel.adaptation import (
-    RHO,
-    RatioEvidence,
+    RATIO_RHO,
+    Evidence,
     correct_failures,
-    correct_ratios,
+    posterior,
     token_failures,
 )
 from routecast.datasets.route import Route
@@ -16,9 +16,9 @@ A, B, C = ("a", "1"), ("b", "1"), ("c", "1")
 VARIANCE = {A: 0.04, B: 0.01, C: 0.01}
 
 
-def evidence(routes: list[Route], error: list[float], noise: float = 0.01, std: float = 0.2) -> RatioEvidence:
+def evidence(routes: list[Route], error: list[float], noise: float = 0.01, std: float = 0.2) -> Evidence:
     tokens = dict.fromkeys(token for route in routes for token in route.items())
-    return RatioEvidence(
+    return Evidence(
         tuple(routes),
         np.array(error),
         np.full(len(routes), noise),
@@ -39,18 +39,18 @@ def test_matches_the_formula_written_out() -> None:
     def covariance(left: Route, right: Route, first: float, second: float) -> float:
         shared = sum(VARIANCE[token] for token in left.items() if token in right.items())
         cosine = shared / np.sqrt(total([left])[0] * total([right])[0])
-        return float(first * second * ((1 - RHO) * cosine + RHO * (left == right)))
+        return float(first * second * ((1 - RATIO_RHO) * cosine + RATIO_RHO * (left == right)))
 
     prior = np.array([[covariance(x, y, 0.2, 0.2) for y in known] for x in known]) + 1e-4 * np.eye(2)
     cross = np.array([[covariance(x, y, s, 0.2) for y in known] for x, s in zip(asked, std, strict=True)])
-    shift, left = correct_ratios(found, asked, std, total(asked))
+    shift, left = posterior(found, asked, std, total(asked))
     assert shift == pytest.approx(cross @ np.linalg.solve(prior, found.error))
     assert left == pytest.approx(np.sqrt(std**2 - np.diag(cross @ np.linalg.solve(prior, cross.T))))
 
 
 def test_measured_route_becomes_what_was_measured() -> None:
     routes = [Route([A, B]), Route([A]), Route([C])]
-    shift, std = correct_ratios(evidence(routes[:1], [0.3]), routes, np.full(3, 0.2), total(routes))
+    shift, std = posterior(evidence(routes[:1], [0.3]), routes, np.full(3, 0.2), total(routes))
     assert shift[0] == pytest.approx(0.3, rel=0.01)
     assert std[0] < 0.011
     assert 0.1 < shift[1] < 0.3
@@ -61,12 +61,12 @@ def test_measured_route_becomes_what_was_measured() -> None:
 
 def test_setting_with_the_larger_uncertainty_takes_more_of_the_error() -> None:
     routes = [Route([A]), Route([B])]
-    shift, _ = correct_ratios(evidence([Route([A, B])], [0.3]), routes, np.full(2, 0.2), total(routes))
+    shift, _ = posterior(evidence([Route([A, B])], [0.3]), routes, np.full(2, 0.2), total(routes))
     assert shift[0] > shift[1] > 0
 
 
 def test_default_route_stays_at_zero() -> None:
-    shift, std = correct_ratios(evidence([Route([A])], [0.3]), [Route()], np.zeros(1), np.zeros(1))
+    shift, std = posterior(evidence([Route([A])], [0.3]), [Route()], np.zeros(1), np.zeros(1))
     assert shift[0] == std[0] == 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import numpy
 
 from routecast.costmodel import load_cost_model
 from routecast.costmodel.ensemble import Ensemble
@@ -38,7 +39,7 @@ def test_loaded_predicts_exactly_what_was_saved(
 
 
 def test_weights_are_small_and_not_pickled(saved: Path) -> None:
-    assert {path.name for path in saved.iterdir()} == {"weights.safetensors", "model.json"}
+    assert {path.name for path in saved.iterdir()} == {"weights.safetensors", "trees.safetensors", "model.json"}
     assert (saved / "weights.safetensors").stat().st_size < 3 * 500_000
 
 
@@ -49,7 +50,7 @@ def change(folder: Path, **values: object) -> None:
 
 def test_other_schema_is_refused(saved: Path) -> None:
     change(saved, schema=99)
-    with pytest.raises(UsageError, match="schema 99.*schema 1.*routecast train"):
+    with pytest.raises(UsageError, match="schema 99.*schema 2.*routecast train"):
         Ensemble.load(saved)
 
 
@@ -65,9 +66,10 @@ def test_description_that_is_none_is_refused(saved: Path, text: str) -> None:
         Ensemble.load(saved)
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "trees.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"random bytes", None])
-def test_damaged_weights_are_refused(saved: Path, content: bytes | None) -> None:
-    path = saved / "weights.safetensors"
+def test_damaged_weights_are_refused(saved: Path, name: str, content: bytes | None) -> None:
+    path = saved / name
     if content is None:
         path.unlink()
     else:
@@ -77,7 +79,13 @@ def test_damaged_weights_are_refused(saved: Path, content: bytes | None) -> None
 
 
 @pytest.mark.parametrize(
-    "values", [{"members": 4}, {"network": {"hidden": 8}}, {"network": {"width": 8}}, {"calibration": {}}]
+    "values",
+    [
+        {"columns": [{"settings": [], "ops": []}] * 4},
+        {"network": {"hidden": 8}},
+        {"network": {"width": 8}},
+        {"calibrations": {}},
+    ],
 )
 def test_description_that_does_not_fit_the_weights_is_refused(saved: Path, values: dict[str, object]) -> None:
     change(saved, **values)
@@ -88,3 +96,10 @@ def test_description_that_does_not_fit_the_weights_is_refused(saved: Path, value
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import sys, routecast.costmodel; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_trees_that_point_outside_themselves_are_refused(saved: Path) -> None:
+    trees = numpy.load_file(saved / "trees.safetensors")
+    numpy.save_file({**trees, "1.right": np.array([3, 0, 0], np.uint16)}, saved / "trees.safetensors")
+    with pytest.raises(UsageError, match="damaged"):
+        Ensemble.load(saved)

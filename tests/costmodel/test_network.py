@@ -41,7 +41,7 @@ def test_default_route_has_no_effect_even_in_training(
 def test_order_of_settings_does_not_matter(network: RouteNetwork, graph: Graph, environment: Environment) -> None:
     _, scores = run(network, [graph], environment)
     torch.testing.assert_close(scores.log_ratio[3], scores.log_ratio[4])
-    torch.testing.assert_close(scores.failure[3], scores.failure[4])
+    torch.testing.assert_close(scores.broken[3], scores.broken[4])
 
 
 def test_graphs_in_one_batch_do_not_mix(
@@ -69,7 +69,13 @@ def test_local_times_sum_and_shares_are_consistent(
 
 def test_every_weight_learns(network: RouteNetwork, graph: Graph, other_graph: Graph, environment: Environment) -> None:
     encoding, scores = run(network, [graph, other_graph], environment)
-    total = scores.log_ratio.sum() + scores.failure.sum() + scores.build.sum() + encoding.default.sum()
+    total = (
+        scores.log_ratio.sum()
+        + scores.broken.sum()
+        + scores.build.sum()
+        + scores.log_loss.sum()
+        + encoding.default.sum()
+    )
     total.backward()  # type: ignore[no-untyped-call]
     silent = [name for name, weight in network.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not silent

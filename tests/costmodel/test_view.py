@@ -129,3 +129,36 @@ def test_scoring_ten_thousand_routes_of_a_large_network(ensemble: Ensemble, envi
     start = time.process_time()
     assert len(view.predict(routes).log_ratio) == 10_000
     assert time.process_time() - start < 1.0
+
+
+def inexact(route: Route, loss: float) -> Measurement:
+    status = Status.OK if loss <= 0.01 else Status.INACCURATE
+    return dataclasses.replace(measured(route, 0.9, status), accuracy={"cos": loss})
+
+
+def test_failure_follows_the_accuracy_limit(ensemble: Ensemble, graph: Graph, environment: Environment) -> None:
+    strict, usual, lax = (ensemble.view(graph, environment, most_loss=loss).predict(ROUTES) for loss in (1e-4, 1e-2, 1))
+    assert np.all(strict.failure[1:] > usual.failure[1:])
+    assert np.all(usual.failure[1:] > lax.failure[1:])
+    assert np.array_equal(strict.loss, lax.loss)
+    assert strict.failure[0] == 0
+    assert strict.loss[0] == pytest.approx(1e-6)
+
+
+def test_near_miss_of_the_limit_tells_how_near_its_relatives_are(
+    ensemble: Ensemble, graph: Graph, environment: Environment
+) -> None:
+    view = ensemble.view(graph, environment)
+    near, far = (view.adapt([inexact(ROUTES[1], loss)]).predict(ROUTES) for loss in (0.012, 0.5))
+    assert near.loss[1] == pytest.approx(0.012, rel=0.05)
+    assert far.loss[1] == pytest.approx(0.5, rel=0.05)
+    assert near.failure[1] > 0.95
+    assert near.failure[3] < far.failure[3]
+    assert near.loss[2] == pytest.approx(view.predict(ROUTES).loss[2])
+
+
+def test_accurate_route_clears_its_relatives(ensemble: Ensemble, graph: Graph, environment: Environment) -> None:
+    view = ensemble.view(graph, environment)
+    after = view.adapt([inexact(ROUTES[1], 1e-7)]).predict(ROUTES)
+    assert after.failure[3] < view.predict(ROUTES).failure[3]
+    assert after.loss[1] == pytest.approx(1e-6, rel=0.1)

@@ -35,7 +35,7 @@ def held_out(records, error=0.0) -> OutOfFold:
             tuple(item.route for item in rows),
             np.array([families.index(item.family) % 2 for item in rows], float),
             truth, np.full(len(rows), 0.01), predicted, predicted - 0.1, predicted + 0.1,
-            failed, failed * 0.999, np.zeros(len(rows)), np.zeros(len(rows)),
+            failed, failed * 0.999, *(np.zeros(len(rows)) for _ in range(4)),
         ),
         ModelRows(
             *(tuple(getattr(item, name) for item in first) for name in KEYS),

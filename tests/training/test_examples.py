@@ -10,7 +10,6 @@ import pytest
 from routecast.datasets.measurement import LocalTime, Purpose, Status
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route
-from routecast.training import examples
 from routecast.training.examples import Example, collate
 from routecast.training.trainer import example_store
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from routecast.costmodel.network import Encoding
-from routecast.training.losses import TEMPERATURE, failure_loss, huber, local_loss, ranking_loss, ratio_loss
+from routecast.training.losses import TEMPERATURE, broken_loss, huber, local_loss, ranking_loss, ratio_loss
 
 NAN = float("nan")
 
@@ -43,7 +43,7 @@ def test_exact_measurements_weigh_more() -> None:
     assert exact_error > 10 * vague_error
 
 
-@pytest.mark.parametrize("loss", [failure_loss, huber])
+@pytest.mark.parametrize("loss", [broken_loss, huber])
 def test_unknown_targets_are_left_out(loss) -> None:  # type: ignore[no-untyped-def]
     some = loss(torch.tensor([0.5, 9.0]), torch.tensor([1.0, NAN]))
     assert float(some) == pytest.approx(float(loss(torch.tensor([0.5]), torch.tensor([1.0]))))

@@ -27,6 +27,8 @@ def rows() -> OutOfFold:
         high=np.full(6, 0.45),
         failed=np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
         failure=np.array([0.1, 0.1, 0.1, 0.9, 0.1, 0.1]),
+        log_loss=np.zeros(6),
+        predicted_loss=np.zeros(6),
         log_build=np.zeros(6),
         predicted_build=np.full(6, np.log(1.5)),
     )

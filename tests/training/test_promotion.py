@@ -21,7 +21,7 @@ def out_of_fold(predicted, family="cnn", fingerprint="f", environment="e") -> Ou
     n, empty = len(TRUTH), np.zeros(0)
     rows = RouteRows(
         (fingerprint,) * n, (environment,) * n, ("m",) * n, (family,) * n, ROUTES, np.ones(n), TRUTH, np.zeros(n),
-        np.array(predicted, float), TRUTH - 1, TRUTH + 1, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n),
+        np.array(predicted, float), TRUTH - 1, TRUTH + 1, *(np.zeros(n) for _ in range(6)),
     )  # fmt: skip
     return OutOfFold(rows, ModelRows((), (), (), (), empty, empty, empty, empty, empty, empty, empty))
 

@@ -27,7 +27,7 @@ def one_thread() -> Iterator[None]:
 
 
 def weights(result: TrainingResult) -> list[torch.Tensor]:
-    return [tensor for member in result.model.members for tensor in member.state_dict().values()]
+    return [tensor for member in result.model.members for tensor in member.network.state_dict().values()]
 
 
 def popularity(found: OutOfFold) -> OutOfFold:
@@ -81,7 +81,7 @@ def test_member_does_not_depend_on_the_families_it_must_not_see(synthetic: Gener
     same = [
         all(
             torch.equal(left, right)
-            for left, right in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+            for left, right in zip(a.network.state_dict().values(), b.network.state_dict().values(), strict=True)
         )
         for a, b in zip(first.model.members, second.model.members, strict=True)
     ]
