@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 
+import onnx
+import onnx.parser
 import pytest
 
 from routecast.datasets.graph import Graph, Node, Tensor
 from routecast.datasets.route import Route
-from routecast.tuner.backends.tensorrt.export import route_file, trtexec_command
+from routecast.tuner.backends.tensorrt.backend import TensorRt
+from routecast.tuner.backends.tensorrt.export import trtexec_command, trtexec_text
 from routecast.tuner.backends.tensorrt.knobs import (
     NEEDS,
     build_route,
@@ -15,6 +19,11 @@ from routecast.tuner.backends.tensorrt.knobs import (
     snapshot,
 )
 from routecast.tuner.patterns import GraphFacts
+
+ATTENTION_ALONE = """
+<ir_version: 11, opset_import: ["" : 23]>
+network (float[1,2,16,8] q, float[1,2,16,8] k, float[1,2,16,8] v) => (float[1,2,16,8] y) { y = Attention(q, k, v) }
+"""
 
 
 def graph_of(*ops: str) -> Graph:
@@ -130,8 +139,34 @@ def test_trtexec_takes_builder_options():
     assert not any(part.startswith("--setBuildRoute") for part in command)
 
 
-def test_the_route_file_holds_each_build_route_once_in_order():
+def test_a_tuning_file_begins_where_trtexec_ends():
+    """trtexec reads the file as one expression and varies its last knob first."""
+    backend = TensorRt()
     routes = [
-        Route.parse(text) for text in ("compiler.a=off", "precision.policy=fp16", "compiler.b=1", "compiler.a=off")
+        Route.parse(text)
+        for text in (
+            "compiler.kgen:tiling=1 precision.policy=fp16",
+            "precision.policy=bf16",
+            "compiler.concat_elim=off",
+            "compiler.kgen:tiling=0",
+            "compiler.kgen:tiling=1",
+        )
     ]
-    assert route_file(routes) == "-a=off\n-b=1\n"
+    assert backend.tuner_file(routes, Route()) == "-concat_elim=[on|off]\n-kgen:tiling=[2|1|0]\n"
+    pinned = Route.parse("compiler.concat_elim=off precision.policy=fp16")
+    assert backend.tuner_file(routes, pinned) == "-concat_elim=off\n-kgen:tiling=[2|1|0]\n"
+    assert backend.tuner_file([Route.parse("precision.policy=fp16")], Route()) == ""
+
+
+def test_the_command_says_what_stands_in_the_model(tmp_path):
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(ATTENTION_ALONE), model)
+    route = Route.parse("form.gelu=raise precision.policy=fp16 compiler.a=off compiler.b:c=1 builder.tf32=off")
+    *notes, command = trtexec_text(route, model).splitlines()
+    assert notes[0] == "# model.onnx is the network after these passes: form.gelu=raise precision.policy=fp16"
+    assert any("cannot let an Attention be taken apart" in note for note in notes)
+    assert all(note.startswith("# ") for note in notes)
+    words = ["trtexec", "--onnx=model.onnx", "--saveEngine=model.engine", "--setBuildRoute=-a=off -b:c=1", "--noTF32"]
+    assert shlex.split(command) == words
+    assert "the route has no passes" in trtexec_text(Route.parse("builder.attention=dedicated"), model)
+    assert "taken apart" not in trtexec_text(Route.parse("builder.attention=dedicated"), model)

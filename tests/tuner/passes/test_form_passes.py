@@ -16,6 +16,8 @@ from routecast.datasets.model import open_model
 from routecast.datasets.route import Route
 from routecast.tuner.passes.base import PassFailed
 from routecast.tuner.passes.conversion import Conversion
+from routecast.tuner.passes.folding import Folding
+from routecast.tuner.passes.gemm import GemmLowering
 from routecast.tuner.passes.lowering import Lowering
 from routecast.tuner.passes.merging import Merging
 from routecast.tuner.passes.pipeline import run_passes
@@ -64,7 +66,7 @@ NORM = """ {
 }"""
 SCALARS = {"root": 8**-0.25, "root2": math.sqrt(2), "one": 1.0, "half": 0.5, "two": 2.0, "eps": 1e-5}
 SHAPES = {"wq": (16, 16), "wk": (16, 16), "wv": (16, 16), "scale": (16,), "bias": (16,)}
-PASSES = [Conversion(), Lowering(), Raising(), Merging(), Quantization(), ReducedPrecision()]
+PASSES = [Conversion(), Folding(), Lowering(), GemmLowering(), Raising(), Merging(), Quantization(), ReducedPrecision()]
 
 
 def network(body: str, opset: int = 18) -> ModelProto:
@@ -228,3 +230,48 @@ def test_spaces_follow_the_graph(tmp_path):
     assert {"softmax", "matmul", "activation"} <= set(keep.values)
     assert "conv" not in keep.values
     assert not Lowering().space(norm).knobs
+
+
+GEMM = """ {
+    f = Constant<value = int64[2] {16, 16}>()
+    m = Constant<value = int64[3] {2, 8, 16}>()
+    a = Reshape(x, f)
+    p = Gemm<ATTRIBUTES>(a, wq, bias)
+    y = Reshape(p, m)
+}"""
+
+
+@pytest.mark.parametrize("attributes", ["transB = 1", "transA = 1", "transA = 1, transB = 1", "alpha = 1.0"])
+def test_gemm_is_lowered(rewrite, attributes):
+    lowered, difference = rewrite(network(GEMM.replace("ATTRIBUTES", attributes)), "form.gemm=lower")
+    assert not ops(lowered)["Gemm"]
+    assert ops(lowered)["MatMul"] == ops(lowered)["Add"] == 1
+    assert ops(lowered)["Transpose"] == ("transA" in attributes), "a weight is transposed beforehand"
+    onnx.checker.check_model(lowered, full_check=True)
+    assert difference < 1e-5
+
+
+def test_a_gemm_that_scales_is_left_alone(rewrite):
+    with pytest.raises(PassFailed, match="every Gemm scales"):
+        rewrite(network(GEMM.replace("ATTRIBUTES", "alpha = 0.5")), "form.gemm=lower")
+
+
+def test_batch_normalisation_whose_weights_are_no_constants_is_a_failure(rewrite):
+    with pytest.raises(PassFailed, match="no BatchNormalization can be folded"):
+        rewrite(network(NORM), "form.batchnorm=fold")
+
+
+def test_attention_is_offered_only_where_its_pattern_is(tmp_path):
+    def offered(body: str) -> tuple[str, ...]:
+        onnx.save(network(body), tmp_path / "network.onnx")
+        knob = Raising().space(open_model(tmp_path / "network.onnx").graph).by_name.get("form.attention")
+        return knob.values if knob else ()
+
+    assert offered(ATTENTION) == ("keep", "raise", "plain")
+    after = ATTENTION.replace("q3 = Mul(q2, root)", "q3 = Identity(q2)").replace(
+        "k3 = Mul(k2, root)", "k3 = Identity(k2)"
+    )
+    assert offered(after) == ("keep", "raise")
+    # A mask that is chosen by Where instead of added is no pattern that the rules know.
+    chosen = "c = Greater(s, half)\n    t = Where(c, s, half)\n    p = Softmax<axis = -1>(t)"
+    assert offered(ATTENTION.replace("p = Softmax<axis = -1>(s)", chosen)) == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from routecast.datasets.environment import Environment
-from routecast.datasets.errors import RoutecastError
+from routecast.datasets.errors import MissingPackage, RoutecastError
 from routecast.datasets.exporters import route_expression
 from routecast.datasets.model import Model
 from routecast.datasets.route import Route, RouteSpace
@@ -230,10 +230,11 @@ class TensorRt(TensorRtFamily):
             self._lock.release()
 
     def _listing(self) -> Listing:
-        """The installed compiler's own listing; the packaged one where TensorRT is not installed."""
-        if not self.bindings.installed():
+        """The installed compiler's own listing; the packaged one where TensorRT or its libraries are not installed."""
+        try:
+            module = self.bindings.load()
+        except MissingPackage:
             return snapshot()
-        module = self.bindings.load()
         builder = module.Builder(make_logger(module))
         text = builder.create_builder_config().all_build_routes
         return parse_listing(text) if text else snapshot()
