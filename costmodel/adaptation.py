@@ -23,6 +23,7 @@ route's new failure is
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,7 +111,7 @@ def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token,
         prior: failure probability of each of their tokens alone, in (0, 1).
     """
     found = dict(prior)
-    seen = {token: sum(token in route.items() for route, _ in outcomes) for token in prior}
+    seen = Counter(token for route, _ in outcomes for token in route.items())
     failed = [tuple(route.items()) for route, failure in outcomes if failure and route]
     for _ in range(_EM_STEPS):
         blame = dict.fromkeys(prior, 0.0)

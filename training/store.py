@@ -61,7 +61,7 @@ _SCALARS = ("log_default", "log_local_sum", "gap")
 _GRAPHS_IN_MEMORY = 256
 _NAMES_IN_MEMORY = 4096
 
-SAMPLE = 20_000
+SAMPLE = 10_000
 """Routes that a training run is evaluated on at most: enough for every figure, few enough to be in memory."""
 
 
