@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,13 @@ from routecast.costmodel.base import CostModel, ModelView, Predictions
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.graph import Graph
+from routecast.datasets.measurement import Measurement, Status
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.datasets.zoo import network
+from routecast.tuner.backends.onnxruntime.backend import OnnxRuntimeBackend
+from routecast.tuner.backends.tensorrt.backend import TensorRt
 from routecast.tuner.cli import app
-from routecast.tuner.ranking import candidate_routes, predict
+from routecast.tuner.ranking import candidate_routes, predict, text_for_tuner, tuner_routes
 
 
 class _ThreadsAreBad(CostModel):
@@ -44,6 +49,7 @@ class _View(ModelView):
             0.8 * ratio,
             1.2 * ratio,
             0.1 * one,
+            np.nan * one,
             one,
             10.0,
             8.0,
@@ -134,3 +140,78 @@ def test_given_routes_are_ranked_for_a_given_place_without_its_backend(model: Pa
     ranking = predict(model, cost_model=_ThreadsAreBad(), environment=elsewhere, routes=routes)
     assert ranking.device == "Some accelerator"
     assert [str(item.route) for item in ranking.routes] == ["session.intra_op_threads=1", "a=1", ""]
+
+
+class _LastKnobIsBest(_View):
+    """Predicts the less, the later in the alphabet the route's last setting stands."""
+
+    def predict(self, routes: Sequence[Route]) -> Predictions:
+        order = sorted(range(len(routes)), key=lambda index: str(routes[index]), reverse=True)
+        ratio = np.empty(len(routes))
+        ratio[order] = np.linspace(0.5, 0.9, len(routes))
+        return replace(super().predict(routes), log_ratio=np.log(ratio))
+
+
+SPACE = RouteSpace(
+    (
+        Knob("precision.policy", ("fp32", "fp16"), "fp32"),
+        Knob("compiler.kgen:tiling", ("2", "0", "1"), "2"),
+        Knob("compiler.concat_elim", ("on", "off"), "on"),
+        Knob("compiler.slice_elim", ("on", "off"), "on"),
+    )
+)
+
+
+def test_a_vendors_tuner_is_told_what_can_be_set_besides() -> None:
+    base = Route.parse("precision.policy=fp16 compiler.concat_elim=off")
+    routes = tuner_routes(SPACE, base, "compiler")
+    more = ("compiler.kgen:tiling=0", "compiler.kgen:tiling=1", "compiler.slice_elim=off")
+    assert set(routes) == {Route.parse(f"{base} {setting}") for setting in more}
+
+
+def test_a_vendors_tuner_goes_on_from_the_winner_in_the_order_predicted() -> None:
+    base = Route.parse("precision.policy=fp16 compiler.concat_elim=off")
+    text = text_for_tuner(TensorRt(), SPACE, base, _LastKnobIsBest(), ())
+    # The knob that comes last is varied first.
+    assert text == "-concat_elim=off\n-kgen:tiling=[2|1|0]\n-slice_elim=[on|off]\n"
+    assert text_for_tuner(OnnxRuntimeBackend(), SPACE, base, _LastKnobIsBest(), ()) == ""
+
+
+def test_without_a_cost_model_a_vendors_tuner_is_told_what_was_measured() -> None:
+    measured = [
+        Measurement("f", Route.parse(route), "e", Status.OK, "m", ratio=ratio)
+        for route, ratio in (
+            ("compiler.slice_elim=off", 0.9),
+            ("compiler.kgen:tiling=1", 0.8),
+            ("compiler.concat_elim=off", 1.1),
+        )
+    ]
+    assert text_for_tuner(TensorRt(), SPACE, Route(), None, measured) == "-slice_elim=[on|off]\n-kgen:tiling=[2|1]\n"
+
+
+def test_predict_writes_a_tuning_file_without_tensorrt(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routecast.training, "find_cost_model", lambda folder: _ThreadsAreBad(), raising=False)
+    target = tmp_path / "routes.txt"
+    arguments = ["predict", str(model), "--backend", "tensorrt", "--top", "3", "--route-file", str(target)]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "an unknown device: best 3 of" in shown.output
+    lines = target.read_text().splitlines()
+    assert 1 <= len(lines) <= 3
+    assert all(re.fullmatch(r"-[a-z0-9_:]+=\[[^\s\]]+\|[^\s\]]+\]", line, re.IGNORECASE) for line in lines)
+
+
+def test_a_backend_without_a_tuner_has_no_tuning_file(model: Path, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["predict", str(model), "--route-file", str(tmp_path / "routes.txt")])
+    assert shown.exit_code == 2
+    assert "onnxruntime has none" in shown.output
+
+
+def test_a_tuning_file_needs_compiler_knobs(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROUTECAST_RTX_COMPILER_KNOBS", raising=False)
+    arguments = ["predict", str(model), "--backend", "tensorrt-rtx", "--route-file", str(tmp_path / "routes.txt")]
+    shown = CliRunner().invoke(app, arguments)
+    assert shown.exit_code == 2
+    assert "ROUTECAST_RTX_COMPILER_KNOBS=1" in shown.output

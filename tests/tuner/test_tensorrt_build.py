@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from typer.testing import CliRunner
 
 from routecast.datasets.errors import MissingPackage
 from routecast.datasets.model import open_model
@@ -17,7 +18,9 @@ from routecast.tuner.backends.base import BuildFailed, BuildRequest, LoadFailed
 from routecast.tuner.backends.tensorrt.api import TENSORRT_RTX
 from routecast.tuner.backends.tensorrt.backend import TensorRtRtx
 from routecast.tuner.backends.tensorrt.channel import OPT_IN, VARIABLE
-from routecast.tuner.backends.tensorrt.environment import gpu_facts
+from routecast.tuner.backends.tensorrt.environment import gpu_facts, installed
+from routecast.tuner.cli import app
+from routecast.tuner.passes.modelopt import modelopt_missing
 
 pytestmark = pytest.mark.skipif(
     not TENSORRT_RTX.installed(),
@@ -213,3 +216,47 @@ def test_export_ships_the_engine_and_says_how_it_was_built(build, backend, tmp_p
     assert target.read_bytes() == artifact.path.read_bytes()
     assert (folder / "model.onnx").exists()
     assert "--onnx=model.onnx" in (folder / "trtexec.txt").read_text()
+
+
+@pytest.mark.skipif(bool(modelopt_missing()), reason=modelopt_missing() or "ModelOpt is here")
+def test_an_fp8_network_builds(build):
+    """Quantised by ModelOpt, with the rest in fp16, for a GPU that has FP8."""
+    fp8 = build("precision.quantize=fp8 precision.policy=fp16")
+    assert fp8.hash != build("precision.policy=fp16").hash
+    proto = onnx.load(fp8.path.with_name("model.onnx"))
+    assert onnx.TensorProto.FLOAT8E4M3FN in {tensor.data_type for tensor in proto.graph.initializer}
+
+
+def test_what_rtx_cannot_build_is_not_offered(network):
+    model = open_model(network)
+    assert "fp8" not in TensorRtRtx("SM86").space(model).by_name["precision.quantize"].values
+    assert "8.6" in TensorRtRtx("SM86").space(model).left_out["precision.quantize=fp8"]
+
+
+def test_a_model_that_no_pass_changed_stands_beside_the_engine(build, backend, network, tmp_path):
+    artifact = build("builder.tf32=off")
+    assert artifact.path.with_name("model.onnx").read_bytes() == network.read_bytes()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    backend.export(artifact.path, Route.parse("builder.tf32=off"), folder)
+    assert (folder / "model.onnx").read_bytes() == network.read_bytes()
+    assert "the route has no passes" in (folder / "trtexec.txt").read_text()
+
+
+def test_a_tune_without_a_gpu_says_so_in_one_line(network, tmp_path):
+    if gpu_facts().name or not installed("nvidia-ml-py"):
+        pytest.skip("there is a GPU, or nothing to look for one with")
+    arguments = [
+        "tune",
+        str(network),
+        "--backend",
+        "tensorrt-rtx",
+        "--builds",
+        "1",
+        "--output",
+        str(tmp_path / "tuned"),
+    ]
+    shown = CliRunner().invoke(app, [*arguments, "--history", str(tmp_path / "history.db")])
+    assert shown.exit_code == 2
+    assert shown.stderr.splitlines()[-1].startswith("error: the default route does not work (load_failed)")
+    assert "no NVIDIA GPU here" in shown.stderr

@@ -65,9 +65,9 @@ def _passes(quantization: Quantization) -> list[GraphPass]:
 
 def _link(model: Path, target: Path) -> None:
     """Puts a model that no pass changed, and its weights, beside the engine, without a copy where that can be."""
-    for source in (model, model.with_name(f"{model.name}.data")):
-        if source.exists():
-            link = target.parent / (target.name if source == model else source.name)
+    weights = model.with_name(f"{model.name}.data")
+    for source, link in ((model, target), (weights, target.with_name(weights.name))):
+        if source.exists() and not link.exists():
             try:
                 link.hardlink_to(source)
             except OSError:  # another file system, or one without links
