@@ -35,8 +35,8 @@ _NEEDED = {
 
 def modelopt_missing() -> str:
     """Why ModelOpt cannot be used here, empty when it can; imports nothing."""
-    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
-    return str(MissingPackage(" and ".join(missing), "quantisation by ModelOpt", "modelopt")) if missing else ""
+    missing = next((package for module, package in _NEEDED.items() if find_spec(module) is None), "")
+    return str(MissingPackage(missing, "quantisation by ModelOpt", "modelopt")) if missing else ""
 
 
 def quantize_with_modelopt(
