@@ -15,6 +15,7 @@ from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.fleet.bundle import write_files
 from routecast.tuner.fleet.crew import Worker, kind_of
+from routecast.tuner.fleet.replies import read_artifact
 from routecast.tuner.fleet.round import Sent
 from routecast.tuner.measure.subjects import Measured, Subject, Task
 
@@ -90,7 +91,11 @@ class FleetBench:
         return self._environments[measurement.environment]
 
     def artifact(self, measurement: Measurement) -> Path | None:
-        """The build of a measurement, fetched; None when it is gone with its worker."""
+        """The build of a measurement, fetched; None when it is gone with its worker.
+
+        Raises:
+            RoutecastError: the worker sent something else.
+        """
         import ray
 
         for worker in self._fleet.crew.live:
@@ -101,10 +106,10 @@ class FleetBench:
                     return None
                 if found is None:
                     return None
-                name, files = found
+                name, files = read_artifact(found)
                 folder = self._folder / measurement.identity
                 write_files(files, folder)
-                return folder / str(name)
+                return folder / name
         return None
 
     def _measured(self, tasks: Sequence[Task], late: Callable[[], bool]) -> Iterator[Measurement]:

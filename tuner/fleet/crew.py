@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -166,6 +167,7 @@ class Crew:
         self._backend = backend
         self._note = note
         self._refreshed = -REFRESH_SECONDS
+        self._counted: Counter[str] = Counter()
 
     @property
     def live(self) -> list[Worker]:
@@ -179,6 +181,11 @@ class Crew:
             self._place()
         for worker in [worker for worker in self.workers if worker.hello is not None]:
             self._greet(worker)
+        counted = Counter(worker.environment.device for worker in self.workers if worker.environment)
+        if counted != self._counted and not any(worker.hello for worker in self.workers):
+            self._counted = counted
+            devices = ", ".join(f"{count} x {device}" for device, count in counted.items())
+            self._note(f"workers: {devices or 'none'}")
 
     def lose(self, worker: Worker, reason: str) -> None:
         """A worker died, or must: another one may take its place."""

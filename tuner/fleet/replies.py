@@ -18,6 +18,7 @@ from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Knob, RouteSpace
 from routecast.datasets.sizes import check_measurement
+from routecast.tuner.fleet.bundle import ARTIFACT_LIMIT, Files
 from routecast.tuner.measure.subjects import Subject, Task
 
 REPLY_LIMIT = 8 << 20
@@ -137,6 +138,19 @@ def read_measurement(
         raise BadReply("its measurement does not have an identity of its own")
     _check_numbers(found)
     return found
+
+
+def read_artifact(reply: object) -> tuple[str, Files]:
+    """Reads the name and the files of a build.
+
+    Raises:
+        BadReply: it is none, or too large.
+    """
+    match reply:
+        case (str(name), dict(files)) if name in files and all(isinstance(file, bytes) for file in files.values()):
+            if sum(map(len, files.values())) <= ARTIFACT_LIMIT:
+                return name, files
+    raise BadReply(f"a worker sent no build of at most {ARTIFACT_LIMIT / 1e9:.1f} GB")
 
 
 def _check_numbers(found: Measurement) -> None:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from routecast.tuner.measure.subjects import Measured, Outcome, Plan, Subject, T
 ATTEMPTS = 3
 """A route on which so many workers died is not given to another one."""
 POLL_SECONDS = 1.0
+MAKING_SECONDS = 0.05
+"""How long a worker waits for the next subject before the others are looked after."""
 
 
 @dataclass(eq=False)
@@ -105,7 +108,7 @@ class Round:
 
         Args:
             crew: the workers.
-            subjects: what to measure; the next one is asked for when a worker wants it.
+            subjects: what to measure; the next one is asked for, in a thread, when a worker wants it.
             plan: chooses the routes of a subject for one kind of workers.
             late: says when it is time to stop; what is being measured is then ended, and not recorded.
             builds: builds that other hosts make.
@@ -123,6 +126,8 @@ class Round:
         self._patience = patience
         self._books: list[dict[Kind, Book]] = []
         self._exhausted = False
+        self._maker = ThreadPoolExecutor(1)
+        self._upcoming: Future[Sent | None] | None = None
         self._calls: dict[Any, Call] = {}
         self._idle_since: float | None = None
 
@@ -150,6 +155,7 @@ class Round:
                 self._crew.stop(call.worker)
             self._calls.clear()
             self._builds.cancel()
+            self._maker.shutdown(cancel_futures=True)
 
     def _idle(self) -> list[Worker]:
         """Idle workers, those with a model open first: what is measured one by one stays on one worker."""
@@ -198,13 +204,23 @@ class Round:
             if books and kind not in books:
                 return books.setdefault(kind, Book(next(iter(books.values())).sent))
         self._release()
-        if not self._exhausted:
-            sent = next(self._subjects, None)
-            if sent is not None:
-                self._books.append({kind: Book(sent)})
-                return self._books[-1][kind]
-            self._exhausted = True
-        return None
+        sent = self._made()
+        if sent is None:
+            return None
+        self._books.append({kind: Book(sent)})
+        return self._books[-1][kind]
+
+    def _made(self) -> Sent | None:
+        """The next subject, if it is ready: a thread makes it, while results and the time are watched."""
+        if self._exhausted:
+            return None
+        if self._upcoming is None:
+            self._upcoming = self._maker.submit(next, self._subjects, None)
+        if not wait([self._upcoming], MAKING_SECONDS).done:
+            return None
+        sent, self._upcoming = self._upcoming.result(), None
+        self._exhausted = sent is None
+        return sent
 
     def _helped(self, worker: Worker) -> Book | None:
         """The book with most left, unless its last task is about to be taken by whoever has it open."""
@@ -324,7 +340,7 @@ class Round:
 
     def _waited_enough(self) -> bool:
         """Whether there has been nobody for the work for too long."""
-        if self._builds.busy:
+        if self._builds.busy or self._upcoming is not None:
             self._idle_since = None
             return False
         self._idle_since = self._idle_since or time.monotonic()
