@@ -24,8 +24,8 @@ class Champion:
     members: list[float]
 
     @property
-    def ratio(self):
-        return SimpleNamespace(nominal=0.9)
+    def calibrations(self):
+        return SimpleNamespace(ratio=SimpleNamespace(nominal=0.9))
 
     def view(self, graph, environment):
         return self
@@ -44,7 +44,7 @@ def folder(tmp_path, synthetic):
     n, zero = 30, np.zeros(30)
     rows = RouteRows(
         ("f",) * n, (environment,) * n, ("m",) * n, ("mixer",) * n, tuple(Route({"a": str(i)}) for i in range(n)),
-        np.ones(n), zero, zero, zero + HELD_OUT_ERROR, zero, zero, zero, zero, zero, zero,
+        np.ones(n), zero, zero, zero + HELD_OUT_ERROR, *(zero for _ in range(8)),
     )  # fmt: skip
     none = np.zeros(0)
     save_out_of_fold(OutOfFold(rows, ModelRows((), (), (), (), none, none, none, none, none, none, none)), tmp_path)

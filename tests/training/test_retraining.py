@@ -9,6 +9,7 @@ import pytest
 
 from routecast import costmodel
 from routecast.costmodel.network import NetworkConfig
+from routecast.costmodel.storage import SCHEMA
 from routecast.datasets.errors import UsageError
 from routecast.datasets.exclusive import Busy
 from routecast.datasets.history import History
@@ -162,11 +163,11 @@ def test_a_champion_of_another_schema_is_said_and_replaced(history, ending):
     do(history)
     version = connect().get_model_version(MODEL, "1")
     path = costmodel.Path(version.source.removeprefix("file://")) / "model.json"
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', '"schema": 0'))
     found = do(history)
     assert found.action == "promoted"
     assert "champion 1 cannot be used any more (the cost model in" in found.reason
-    assert "has schema 0, this version reads schema 1" in found.reason
+    assert f"has schema 0, this version reads schema {SCHEMA}" in found.reason
 
 
 def test_only_one_at_a_time(history):

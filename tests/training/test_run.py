@@ -10,6 +10,7 @@ import pytest
 
 from routecast import costmodel
 from routecast.costmodel.network import NetworkConfig
+from routecast.costmodel.storage import SCHEMA
 from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.history import History
 from routecast.training import (
@@ -86,7 +87,7 @@ def test_a_first_run_is_recorded_registered_and_promoted(records, home, capsys):
     assert {f"model/{name}" for name in ("weights.safetensors", "model.json", "out_of_fold.parquet")} <= names
     assert len(client().list_artifacts(outcome.run_id, "figures")) == 3
     version = client().get_model_version(MODEL, "1")
-    assert (version.tags["schema"], version.tags["history"]) == ("1", records.digest())
+    assert (version.tags["schema"], version.tags["history"]) == (str(SCHEMA), records.digest())
 
     assert load_champion() == outcome.model_path
     loaded = find_cost_model()
@@ -132,7 +133,7 @@ def test_a_champion_of_another_schema_is_replaced(records, predict):
     predict(lambda truth: truth)
     first = train(records, config=SMALL, builtin=False)
     path = first.model_path / "model.json"
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', '"schema": 0'))
     with pytest.raises(UsageError, match="has schema 0"):
         find_cost_model()
     second = train(records, config=SMALL, builtin=False)

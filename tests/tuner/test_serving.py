@@ -16,6 +16,7 @@ from mlflow.exceptions import MlflowException
 from onnx import TensorProto, helper
 
 from routecast.costmodel import BUILTIN
+from routecast.costmodel.storage import SCHEMA
 from routecast.datasets.zoo import network
 from routecast.training.serving import CODE_NAME, add_pyfunc
 from routecast.tuner import serving
@@ -217,6 +218,6 @@ def test_weights_of_another_schema_are_refused_when_the_model_is_loaded(folder: 
     copy = tmp_path / "old"
     shutil.copytree(folder, copy)
     path = copy / "model.json"
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
-    with pytest.raises(Exception, match="has schema 0, this version reads schema 1"):
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', '"schema": 0'))
+    with pytest.raises(Exception, match=f"has schema 0, this version reads schema {SCHEMA}"):
         mlflow.pyfunc.load_model(str(copy))
