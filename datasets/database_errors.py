@@ -73,17 +73,19 @@ def errors_in(place: str) -> Iterator[None]:
 def passes(error: DBAPIError) -> bool:
     """Whether the same may work a little later: the server is away or busy, and nobody need do anything."""
     state = _state(error)
-    if state is None and isinstance(error, OperationalError):
+    if state is None:
         return _refusal(str(error.orig))[0] is not UsageError
     return error.connection_invalidated or state in _PASSING
 
 
-_FILE = ""
+_FILE, _DRIVER = "", "the driver's own"
 
 
 def _state(error: DBAPIError) -> str | None:
     """SQLSTATE of an error, None when a server could not be asked, and ``_FILE`` for SQLite, which knows none."""
     state: str | None = getattr(error.orig, "sqlstate", _FILE)
+    if state is None and not isinstance(error, OperationalError):
+        return _DRIVER
     return state
 
 

@@ -31,7 +31,8 @@ _PACKAGES = {
     "matplotlib": "figures of reports",
     "jinja2": "reports",
 }
-_EXTRAS = {"optuna": "the strategy tpe"}
+_EXTRAS = {"optuna": ("the strategy tpe", "optuna"), "psycopg": ("a history in PostgreSQL", "postgres")}
+"""Use and extra of each optional package."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def examine(history: str | Path | None = None) -> list[Section]:
     return [
         Section("machine", (_python(), _disk(), _memory())),
         Section("packages", tuple(_package(name, purpose) for name, purpose in _PACKAGES.items())),
-        Section("extras", tuple(_package(name, use, extra=name) for name, use in _EXTRAS.items()), optional=True),
+        Section(
+            "extras", tuple(_package(name, use, extra=extra) for name, (use, extra) in _EXTRAS.items()), optional=True
+        ),
         *(Section(f"backend {name}", _backend(name)) for name in backend_names()),
         Section(
             "learning",
