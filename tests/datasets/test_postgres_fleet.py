@@ -54,7 +54,7 @@ def _read(url: str, finished: Event) -> None:
             assert len(set(identities)) == len(identities) >= before
             before = len(identities)
             passes += 1
-            finished.wait(1)
+            finished.wait(3)
 
 
 def _wait_until(true: object, seconds: float = 120) -> None:

@@ -254,6 +254,8 @@ def test_tune_passes_its_options_on(result: TuneResult, monkeypatch: pytest.Monk
         "h.db",
         "--cost-model",
         "c",
+        "--ray",
+        "head:6379",
     )
     assert shown.exit_code == 0
     ((model, options),) = calls
@@ -268,6 +270,7 @@ def test_tune_passes_its_options_on(result: TuneResult, monkeypatch: pytest.Monk
         "inputs": [Path("a.npz"), Path("b.npz")],
         "output": tmp_path,
         "resume": True,
+        "ray": "head:6379",
     }
     assert (config.builds, config.rounds, config.strategy, config.metric, config.threshold) == (
         3,
