@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, defs, helper, shape_inference
 
 from routecast.datasets.graph import Graph
 from routecast.datasets.route import Knob, Route, RouteSpace
@@ -45,4 +45,19 @@ class TransformerFusion(GraphPass):
         fused: ModelProto = optimize_model(model, context.route[_KNOB], opt_level=0, use_gpu=False).model
         if all(entry.domain != _FUSED_DOMAIN for entry in fused.opset_import):
             fused.opset_import.append(helper.make_opsetid(_FUSED_DOMAIN, 1))
-        return fused
+        return _typed(fused)
+
+
+def _typed(model: ModelProto) -> ModelProto:
+    """The model with the types that follow from its fused operators, which quantisers ask for.
+
+    ONNX's inference stops at operators that ONNX does not have in this version: those of ONNX Runtime, and layer
+    normalisation before version 17. In a network of float32 they give float32.
+    """
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    for node in model.graph.node:
+        foreign = not defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
+        if foreign and node.output[0] not in known:
+            model.graph.value_info.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None))
+    return shape_inference.infer_shapes(model)

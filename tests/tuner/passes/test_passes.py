@@ -6,8 +6,9 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from routecast.datasets.model import open_model
+from routecast.datasets.model import open_model, write_static
 from routecast.datasets.route import Route, RouteSpace
+from routecast.datasets.zoo import network
 from routecast.tuner.passes.base import GraphPass, PassFailed
 from routecast.tuner.passes.constants import lift_constants
 from routecast.tuner.passes.exclusions import exclusion_values, name_nodes, nodes_excluded
@@ -158,3 +159,14 @@ def test_constants_become_initialisers(model):
 def test_opset_is_only_raised(model):
     assert at_least_opset(model, 13) is model
     assert at_least_opset(model, 18).opset_import[0].version == 18
+
+
+def test_what_the_transformer_optimiser_fused_can_be_quantised(tmp_path):
+    """Its layer normalisations are unknown to ONNX's type inference in the opset of this network."""
+    recogniser = network("ocr_recogniser_b1_w160")
+    opened = open_model(recogniser.make(tmp_path), recogniser.shapes)
+    route = Route.parse("pass.transformers=vit precision.policy=dynamic_int8")
+    target = tmp_path / "target.onnx"
+    run_passes(write_static(opened, tmp_path), target, route, get_passes(pass_names()))
+    ops = {node.op_type for node in onnx.load(target).graph.node}
+    assert {"SkipLayerNormalization", "MatMulInteger"} <= ops
