@@ -9,7 +9,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from routecast.costmodel.base import Array
 from routecast.costmodel.baselines import RooflineBaseline, Subject
-from routecast.costmodel.features import Floats, GraphFeatures, TextFeatures, environment_features, graph_features
+from routecast.costmodel.features import (
+    Floats,
+    GraphFeatures,
+    TextFeatures,
+    environment_features,
+    for_environment,
+    graph_features,
+)
 from routecast.costmodel.tabular import Columns
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph
@@ -26,6 +33,7 @@ class BoostingBaseline(RooflineBaseline):
 
     def __init__(self) -> None:
         """Has nothing to predict from until it is fitted."""
+        self._known_graphs: dict[str, GraphFeatures] = {}
         self._known_features: dict[tuple[str, str], tuple[GraphFeatures, TextFeatures]] = {}
 
     def _learn(self, known: Sequence[Subject]) -> None:
@@ -102,7 +110,10 @@ class BoostingBaseline(RooflineBaseline):
         """Features of a graph and a device, computed once: several fits ask for the same ones."""
         key = (graph.fingerprint, environment.identity)
         if key not in self._known_features:
-            self._known_features[key] = graph_features(graph, environment), environment_features(environment)
+            elsewhere = self._known_graphs.get(graph.fingerprint)
+            found = for_environment(elsewhere, graph, environment) if elsewhere else graph_features(graph, environment)
+            self._known_graphs[graph.fingerprint] = found
+            self._known_features[key] = found, environment_features(environment)
         return self._known_features[key]
 
 
