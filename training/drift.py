@@ -101,7 +101,8 @@ def drifts(champion: Ensemble, folder: Path, new: Records) -> list[Drift]:
             actual = np.array([item.log_ratio for item in timed], np.float64)
             within = (actual >= np.log(said.ratio_low)) & (actual <= np.log(said.ratio_high))
             rows.setdefault(place.backend, []).append(_Predicted(np.abs(actual - said.log_ratio), within))
-    return [_drift(backend, before[backend], found, champion.calibrations.ratio.nominal) for backend, found in sorted(rows.items())]
+    nominal = champion.calibrations.ratio.nominal
+    return [_drift(backend, before[backend], found, nominal) for backend, found in sorted(rows.items())]
 
 
 @dataclass(frozen=True)
