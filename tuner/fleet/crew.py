@@ -20,8 +20,8 @@ from routecast.tuner.fleet.replies import BadReply, read_hello, refusal
 
 ANSWER_SECONDS = 5.0
 REFRESH_SECONDS = 2.0
-DEATHS = 3
-"""A place whose workers die this many times in a row gets no further one."""
+DEATHS = 6
+"""A place gets no further worker after so many deaths in a row, without a measurement in between: two routes' worth."""
 
 
 @dataclass

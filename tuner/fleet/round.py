@@ -168,6 +168,7 @@ class Round:
             return
         if worker.opened != book.sent.key:
             book.opening = True
+            worker.opened, worker.space = "", None  # opening one model closes the one before
             self._ask(worker, book, None, worker.actor.open.remote(book.sent.key, book.sent.bundle))
         elif book.tasks is None:
             assert worker.space is not None
@@ -264,7 +265,6 @@ class Round:
         worker, book = call.worker, call.book
         worker.space = read_space(data)
         worker.opened, worker.made = book.sent.key, set()
-        worker.place.deaths = 0
         book.opening = False
         if book.tasks is None:
             self._open(book, worker, worker.space)
