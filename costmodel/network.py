@@ -246,7 +246,8 @@ class TokenReader(nn.Module):
 
     def _split(self, dense: Tensor) -> Tensor:
         """Splits (G, length, hidden) into (G, heads, length, hidden / heads)."""
-        return dense.unflatten(2, (self.heads, dense.shape[2] // self.heads)).transpose(1, 2)
+        split: Tensor = torch.unflatten(dense, 2, (self.heads, dense.shape[2] // self.heads))
+        return split.transpose(1, 2)
 
 
 class RouteHead(nn.Module):

@@ -126,10 +126,11 @@ class EnsembleView(ModelView):
 
     def _failure(self, routes: Sequence[Route], scores: MemberScores, loss: Bounds) -> Array:
         """Probability of giving no outputs, or outputs too far off."""
-        broken = scores.broken.mean(0)
+        broken: Array = scores.broken.mean(0)
         if self._failures:
             broken = correct_failures(broken, routes, *self._failures)
-        return 1.0 - (1.0 - broken) * within(loss, self._most_loss)
+        failure: Array = 1.0 - (1.0 - broken) * within(loss, self._most_loss)
+        return failure
 
     @cached_property
     def _failures(self) -> tuple[dict[Token, float], dict[Token, float]] | None:

@@ -121,7 +121,7 @@ class ExampleStore:
             int(self._numbers[index]),
         )
         arrays: dict[str, Any] = safetensors.load(content)
-        scalars = arrays.pop("scalars")
+        values: dict[str, Any] = dict(zip(_SCALARS, map(float, arrays.pop("scalars")), strict=True))
         settings = tuple((name, value) for name, value in json.loads(tokens))
         fixed = self._graph(fingerprint)
         return Example(
@@ -134,7 +134,7 @@ class ExampleStore:
             tokens=settings,
             token_features=token_features(settings),
             **arrays,
-            **dict(zip(_SCALARS, map(float, scalars), strict=True)),
+            **values,
         )
 
     def __iter__(self) -> Iterator[Example]:
@@ -220,8 +220,8 @@ class ExampleStore:
 
     def _read_graph(self, fingerprint: str) -> GraphFeatures:
         content = self._one("SELECT features FROM graph WHERE fingerprint = ?", fingerprint)[0]
-        unknown = np.empty(0, np.float32)
-        return GraphFeatures(**safetensors.load(content), **dict.fromkeys(_OF_DEVICE, unknown))
+        unknown: dict[str, Any] = dict.fromkeys(_OF_DEVICE, np.empty(0, np.float32))
+        return GraphFeatures(**safetensors.load(content), **unknown)
 
     def _read_device(self, environment: str) -> TextFeatures:
         content = self._one("SELECT content FROM environment WHERE identity = ?", environment)[0]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from routecast.training.store import (
     write_example,
     write_graph,
 )
+
+Known = TypeVar("Known", Graph, Environment)
 
 
 class Source(Protocol):
@@ -70,7 +72,7 @@ class RecordsSource:
         return _known(self._records.environments, identity)
 
 
-def _known(held: dict[str, Any], key: str) -> Any:
+def _known(held: dict[str, Known], key: str) -> Known:
     if key not in held:
         raise UsageError(f"the records do not hold {key!r}")
     return held[key]
