@@ -34,6 +34,8 @@ ENVIRONMENT_NAMES = (
 )  # fmt: skip
 ENVIRONMENT_TEXTS, ENVIRONMENT_NUMBERS = 20, 2 * len(ENVIRONMENT_NAMES)
 
+_ROOFLINE = 5
+"""Where the sum of the roofline times is in the figures of a whole graph."""
 _WINDOW = frozenset(("kernel_shape", "strides", "dilations", "pads", "group"))
 _SAFE_GFLOPS, _SAFE_GBS, _OVERHEAD_MS = 100.0, 20.0, 0.002
 
@@ -87,7 +89,7 @@ def graph_features(graph: Graph, environment: Environment) -> GraphFeatures:
     """Encodes a graph; only the roofline, and its sum in the summary, depend on the environment."""
     edges = np.array(graph.edges(), np.int64).reshape(-1, 2).T
     consumers = np.bincount(edges[0], minlength=len(graph.nodes))
-    flops, size = _totals(graph)
+    flops, size = graph.flops + 1.0, sum(node.bytes for node in graph.nodes) + 1.0
     numbers = np.array(
         [
             [
@@ -102,34 +104,28 @@ def graph_features(graph: Graph, environment: Environment) -> GraphFeatures:
         ],
         np.float32,
     )
+    times = roofline_ms(graph, environment)
     return GraphFeatures(
         texts=np.stack([_node_texts(graph, node) for node in graph.nodes]),
         numbers=numbers.reshape(-1, NODE_NUMBERS),
+        roofline=np.log(times).astype(np.float32),
         edges=np.ascontiguousarray(edges),
-        **_device_features(graph, environment, flops, size),
+        summary=_summary(graph, flops, size, times),
     )
 
 
 def for_environment(features: GraphFeatures, graph: Graph, environment: Environment) -> GraphFeatures:
     """The features of the same graph for another device; arrays that the device does not change are shared."""
-    flops, size = _totals(graph)
-    return replace(features, **_device_features(graph, environment, flops, size))
+    times, summary = roofline_ms(graph, environment), features.summary.copy()
+    summary[_ROOFLINE] = _log_sum(times)
+    return replace(features, roofline=np.log(times).astype(np.float32), summary=summary)
 
 
-def _totals(graph: Graph) -> tuple[float, float]:
-    """FLOPs and bytes of the whole graph, never 0."""
-    return graph.flops + 1.0, sum(node.bytes for node in graph.nodes) + 1.0
+def _log_sum(times: npt.NDArray[np.float64]) -> float:
+    return math.log2(times.sum()) / 8
 
 
-def _device_features(graph: Graph, environment: Environment, flops: float, size: float) -> dict[str, Floats]:
-    times = roofline_ms(graph, environment)
-    return {
-        "roofline": np.log(times).astype(np.float32),
-        "summary": _summary(graph, flops, size, float(times.sum())),
-    }
-
-
-def _summary(graph: Graph, flops: float, size: float, roofline: float) -> Floats:
+def _summary(graph: Graph, flops: float, size: float, times: npt.NDArray[np.float64]) -> Floats:
     floating = sum(_output(graph, node).dtype.startswith(("float", "bfloat")) for node in graph.nodes)
     values = (
         math.log2(len(graph.nodes)) / 8,
@@ -137,7 +133,7 @@ def _summary(graph: Graph, flops: float, size: float, roofline: float) -> Floats
         math.log2(size) / 28,
         math.log2(1 + graph.weight_bytes) / 26,
         math.log2(flops / size) / 6,
-        math.log2(roofline) / 8,
+        _log_sum(times),
         max(node.depth for node in graph.nodes) / 2,
         floating / len(graph.nodes),
         len(graph.ops) / 32,

@@ -92,7 +92,7 @@ def train(
     if not track and output is None:
         raise UsageError("a training run that is not tracked needs a folder for the cost model: give an output")
     config = config or TrainConfig()
-    with _opened(history) as source, example_store(*(builtin_histories() if builtin else ()), source) as store:
+    with opened(history) as source, example_store(*(builtin_histories() if builtin else ()), source) as store:
         learn = _Learning(store, config, processes, device)
         if not track and output is not None:
             result, folder = learn(observer), Path(output)
@@ -131,7 +131,8 @@ class _Learning:
 
 
 @contextmanager
-def _opened(history: Source | Records | str | Path | None) -> Iterator[Source | Records]:
+def opened(history: Source | Records | str | Path | None) -> Iterator[Source | Records]:
+    """A history to be read as a stream: what is open already, or what a path or URL names (None: the user's own)."""
     if history is not None and not isinstance(history, (str, Path)):
         yield history
     elif history is not None and "://" not in str(history) and Path(history).is_dir():
