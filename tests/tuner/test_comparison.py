@@ -115,7 +115,7 @@ class _Half(CostModel):
 
     name = "half"
 
-    def view(self, graph: Graph, environment: Environment) -> ModelView:
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = 0.01) -> ModelView:
         return _HalfView()
 
 
@@ -137,6 +137,7 @@ class _HalfView(ModelView):
             0.5 * ratio,
             2 * ratio,
             0 * one,
+            np.nan * one,
             one,
             10.0,
             5.0,
@@ -152,7 +153,7 @@ class _HalfView(ModelView):
 class _Third(_Half):
     """Predicts that each setting takes a third."""
 
-    def view(self, graph: Graph, environment: Environment) -> ModelView:
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = 0.01) -> ModelView:
         return _HalfView(1 / 3)
 
 
@@ -163,7 +164,7 @@ class _Members(CostModel):
     members: list[CostModel]
     name: str = "members"
 
-    def view(self, graph: Graph, environment: Environment) -> ModelView:
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = 0.01) -> ModelView:
         return self.members[0].view(graph, environment)
 
 

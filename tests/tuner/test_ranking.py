@@ -29,7 +29,7 @@ class _ThreadsAreBad(CostModel):
 
     name = "threads are bad"
 
-    def view(self, graph: Graph, environment: Environment) -> ModelView:
+    def view(self, graph: Graph, environment: Environment, *, most_loss: float = 0.01) -> ModelView:
         return _View()
 
 
