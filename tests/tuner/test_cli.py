@@ -77,14 +77,20 @@ print("LOADED", [name for name in {HEAVY!r} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
-def test_help_answers_within_half_a_second() -> None:
-    # CPU time, not wall-clock time: other tests may be running beside this one.
-    before = os.times()
-    for _ in range(3):
-        subprocess.run([sys.executable, "-m", "routecast.tuner.cli", "--help"], capture_output=True, check=True)
-    after = os.times()
-    used = after.children_user - before.children_user + after.children_system - before.children_system
-    assert used / 3 < 0.5
+def cpu_seconds(*arguments: str) -> float:
+    """Least CPU time of a few runs of Python, since other work may run beside this one."""
+    found = []
+    for _ in range(4):
+        before = os.times()
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+        after = os.times()
+        found.append(after.children_user - before.children_user + after.children_system - before.children_system)
+    return min(found)
+
+
+def test_help_takes_little_longer_than_the_library_that_prints_it() -> None:
+    # A ratio, since machines differ; benchmarks/scoring_speed.py has the seconds, which are to be below 0.5.
+    assert cpu_seconds("-m", "routecast.tuner.cli", "--help") < 2 * cpu_seconds("-c", "import typer.rich_utils")
 
 
 @pytest.mark.parametrize(
