@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 
 from routecast.datasets.errors import UsageError
 from routecast.datasets.route import Route
@@ -13,7 +11,6 @@ from routecast.datasets.route import Route
 GROUP = "compiler."
 """What the names of the compiler's knobs start with in a route."""
 
-_LONGEST = 200
 _SETTING = re.compile(r"-([A-Za-z0-9_][A-Za-z0-9_:.+-]*)=([^\s=|\[\]]+)", re.ASCII)
 
 
@@ -23,9 +20,8 @@ def build_route(route: Route) -> str:
     return " ".join(parts)
 
 
-@lru_cache(maxsize=4096)  # a search repeats the same few hundred tokens in every one of its thousands of routes
 def _parse_setting(token: str) -> tuple[str, str]:
-    match = _SETTING.fullmatch(token) if len(token) <= _LONGEST else None
+    match = _SETTING.fullmatch(token)
     if match is None:
         raise UsageError(f"a build route is made of -knob=value tokens, got {token[:60]!r}")
     return match.group(1), match.group(2)
@@ -37,23 +33,45 @@ def parse_settings(text: str) -> dict[str, str]:
     Raises:
         UsageError: a token is not ``-knob=value`` or a knob is set twice.
     """
-    pairs = [_parse_setting(token) for token in text.split()]
-    settings = dict(pairs)
-    if len(settings) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise UsageError(f"a build route sets each knob once, got -{twice} twice")
+    settings: dict[str, str] = {}
+    for name, value in map(_parse_setting, text.split()):
+        if name in settings:
+            raise UsageError(f"a build route sets each knob once, got -{name} twice")
+        settings[name] = value
     return settings
 
 
-def parse_build_route(text: str, defaults: Mapping[str, str]) -> Route:
-    """Reads a build route; what it sets to the compiler's default is dropped.
+class BuildRouteReader:
+    """Reads build routes; what they set to the compiler's default is dropped.
 
-    Args:
-        text: the tokens, separated by white space.
-        defaults: the compiler's default by name of knob, without the leading dash. A setting of a knob whose
-            default is not known is kept.
-
-    Raises:
-        UsageError: as ``parse_settings``.
+    A search writes every knob of its expression in each of its thousands of routes, so defaults are told by their whole
+    token, and only the others are taken apart.
     """
-    return Route((GROUP + name, value) for name, value in parse_settings(text).items() - defaults.items())
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        """Takes the compiler's default by name of knob, without the leading dash.
+
+        A setting of a knob whose default is not known is kept.
+        """
+        self._tokens = {name: f"-{name}={value}" for name, value in defaults.items()}
+        self._defaults = frozenset(self._tokens.values())
+
+    def read(self, text: str) -> Route:
+        """Reads the tokens, separated by white space.
+
+        Raises:
+            UsageError: as ``parse_settings``.
+        """
+        tokens = text.split()
+        given = set(tokens)
+        changed = dict(map(_parse_setting, given - self._defaults))
+        at_default = given & self._defaults
+        clash = not at_default.isdisjoint(self._tokens[name] for name in changed if name in self._tokens)
+        if clash or len(changed) + len(at_default) < len(tokens):
+            parse_settings(text)  # says which knob is set twice
+        return Route((GROUP + name, value) for name, value in changed.items())
+
+
+def parse_build_route(text: str, defaults: Mapping[str, str]) -> Route:
+    """Reads one build route, as ``BuildRouteReader`` does."""
+    return BuildRouteReader(defaults).read(text)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from routecast.datasets.build_routes import parse_build_route
+from routecast.datasets.build_routes import BuildRouteReader
 from routecast.datasets.errors import UsageError
 from routecast.datasets.importers.reading import Damaged, parse_json
 from routecast.datasets.importers.session import (
@@ -78,13 +78,13 @@ class CacheRows:
     """Reads the lines after a header.
 
     Attributes:
-        defaults: the compiler's default by name of knob.
+        reader: reads build routes, knowing the compiler's defaults.
         settings: knobs that all rows share.
         losses: how losses are read.
         restarts: whether ``iter`` begins again with each phase of a search.
     """
 
-    defaults: Mapping[str, str]
+    reader: BuildRouteReader
     settings: Route
     losses: Losses
     restarts: bool
@@ -135,7 +135,7 @@ class CacheRows:
         if not isinstance(text, str):
             raise LeftOut(DAMAGED)
         try:
-            return Route({**self.settings, **parse_build_route(text, self.defaults)})
+            return Route({**self.settings, **self.reader.read(text)})
         except UsageError as error:
             raise LeftOut(UNREADABLE_ROUTE) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from routecast.datasets.build_routes import BuildRouteReader
 from routecast.datasets.environment import Environment
 from routecast.datasets.importers.rows import CacheRows, Losses
 from routecast.datasets.importers.session import Session, one_line
@@ -31,7 +32,7 @@ def _session(part: Part) -> Session:
     if defaults is None:
         reason = NO_HEADER if part.header is None else NO_DEFAULTS
         return Session(environment, skipped=Counter({reason: len(part.lines)}))
-    rows = CacheRows(defaults, Route(), Losses.of(header, 1), restarts=False)
+    rows = CacheRows(BuildRouteReader(defaults), Route(), Losses.of(header, 1), restarts=False)
     for line in part.lines:
         rows.add(line)
     return Session(environment, rows.rows(), skipped=rows.skipped, notes=rows.notes)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from routecast.datasets.build_routes import parse_settings
+from routecast.datasets.build_routes import BuildRouteReader, parse_settings
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.importers.command_line import Command, of_line, read_command
@@ -77,7 +77,9 @@ def _session(header: Mapping[str, Any], found: list[str]) -> Session:
     defaults = default_settings(header)
     if defaults is None:
         return Session(environment, skipped=Counter({NO_DEFAULTS: len(found)}))
-    rows = CacheRows(defaults, command.settings, Losses.of(header, command.reference_pairs), restarts=True)
+    rows = CacheRows(
+        BuildRouteReader(defaults), command.settings, Losses.of(header, command.reference_pairs), restarts=True
+    )
     for line in found:
         rows.add(line)
     return Session(

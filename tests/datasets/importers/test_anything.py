@@ -115,6 +115,20 @@ def test_a_build_route_goes_there_and_back(settings_: dict[str, str], defaults: 
     assert kept.items() <= route.items()
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("01")), max_size=4), default=st.sampled_from("01")
+)
+def test_a_knob_set_twice_is_seen_whatever_its_default(pairs: list[tuple[str, str]], default: str) -> None:
+    text = " ".join(f"-{name}={value}" for name, value in pairs)
+    if len(dict(pairs)) == len(pairs):
+        wanted = Route((GROUP + name, value) for name, value in pairs if value != default)
+        assert parse_build_route(text, {"a": default, "b": default}) == wanted
+    else:
+        with pytest.raises(UsageError, match="sets each knob once"):
+            parse_build_route(text, {"a": default, "b": default})
+
+
 @given(st.text())
 def test_any_text_as_a_route(text: str) -> None:
     try:
