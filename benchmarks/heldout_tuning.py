@@ -30,6 +30,7 @@ from routecast.datasets.zoo import Network, network, networks
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
+from routecast.tuner.results import TuneResult
 from routecast.tuner.tuning import CONFIRMED_ROUTES, TuneConfig, tune
 
 CONFIRMED_OF_POOL = 4
@@ -91,9 +92,18 @@ def compare(item: Network, seeds: int, pool: int, builds: int, folder: Path) -> 
     return row | {
         "routecast": [result.ratio for result in results],
         "routecast_routes": [str(result.winner) for result in results],
+        "routecast_tried": [tried(result) for result in results],
         "routecast_seconds": [round(result.seconds, 1) for result in results],
         "warnings": sorted({warning for result in results for warning in result.warnings}),
     }
+
+
+def tried(result: TuneResult) -> list[dict[str, Any]]:
+    """What a tune built and measured, in order."""
+    return [
+        {"route": str(found.route), "purpose": found.purpose.value, "status": found.status.value, "ratio": found.ratio}
+        for found in result.measurements
+    ]
 
 
 class Pool:
