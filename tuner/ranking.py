@@ -29,7 +29,7 @@ _FOR_TUNER = 20
 
 @dataclass(frozen=True)
 class Ranking:
-    """Routes by predicted latency.
+    """Routes by what trying them promises: predicted latency, and the default route's where they fail.
 
     Attributes:
         model_name: name of the model.
@@ -37,7 +37,7 @@ class Ranking:
         device: what the predictions are for.
         default_ms, default_ms_low, default_ms_high: expected latency of the default route, with its interval.
         scored: number of routes that were scored.
-        routes: the best of them, the fastest first.
+        routes: the best of them, the most promising first.
         warnings: why the cost model is out of its depth, if it is.
     """
 
@@ -74,7 +74,7 @@ def predict(
     pool: int = 4096,
     seed: int = 0,
 ) -> Ranking:
-    """Ranks routes of a model by predicted latency, without building or running anything.
+    """Ranks routes of a model by what trying them promises, without building or running anything.
 
     Args:
         model: an ONNX file.
@@ -102,7 +102,7 @@ def predict(
     if routes is None:
         routes = candidate_routes(get_backend(backend).space(opened, allow_numerics=allow_numerics), pool, seed)
     said = view.predict(routes)
-    ranked = sorted(by_route(said), key=lambda item: item.ratio)
+    ranked = sorted(by_route(said), key=lambda item: item.promise)
     return Ranking(
         model_name=opened.name,
         cost_model=predictor.name,
@@ -146,7 +146,7 @@ def text_for_tuner(
     routes = tuner_routes(space, base, backend.tuner_knobs)
     if view is not None and routes:
         said = (view.adapt(measured) if measured else view).predict(routes)
-        ranked = [item.route for item in sorted(by_route(said), key=lambda item: item.ratio)]
+        ranked = [item.route for item in sorted(by_route(said), key=lambda item: item.promise)]
     else:
         faster = (item for item in measured if item.ok and item.ratio is not None and item.ratio < 1)
         ranked = [item.route for item in sorted(faster, key=lambda item: item.log_ratio)]

@@ -32,6 +32,11 @@ class RoutePrediction:
     latency_ms: float
     failure: float
 
+    @property
+    def promise(self) -> float:
+        """Expected ratio that trying it leads to: when it fails, the default route is kept; lower is better."""
+        return self.ratio + self.failure * max(0.0, 1.0 - self.ratio)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
         return {**asdict(self), "route": str(self.route)}

@@ -83,6 +83,16 @@ def test_routes_are_ranked_without_running_anything(model: Path, monkeypatch: py
     assert ranking.warnings == ("made up for a test",)
 
 
+def test_what_may_fail_promises_less() -> None:
+    def said(ratio: float, failure: float) -> RoutePrediction:
+        return RoutePrediction(Route(), ratio, ratio, ratio, 1.0, failure)
+
+    assert said(0.5, 0.0).promise == 0.5
+    assert said(0.5, 0.9).promise == pytest.approx(0.95) > said(0.8, 0.1).promise
+    assert said(0.5, 1.0).promise == 1.0
+    assert said(1.3, 0.9).promise == 1.3, "what fails is no better than what is slow"
+
+
 def test_candidates_are_distinct_and_hold_the_default_and_every_single_change() -> None:
     space = RouteSpace(tuple(Knob(name, ("a", "b", "c"), "a") for name in "xyz"))
     routes = candidate_routes(space, 20, seed=0)

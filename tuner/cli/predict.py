@@ -36,7 +36,7 @@ def predict(
     ] = None,
     json: options.JsonOption = False,
 ) -> None:
-    """Rank routes of MODEL by predicted latency, with intervals. Nothing is built or run."""
+    """Rank routes of MODEL by predicted latency and risk, with intervals. Nothing is built or run."""
     from routecast.datasets.route import Route
     from routecast.tuner.cli.output import console, print_json
     from routecast.tuner.cli.tables import predictions_table
