@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from routecast.costmodel.base import Array
-from routecast.costmodel.features import GraphFeatures, Integers, TextFeatures, Token
+from routecast.costmodel.features import Floats, GraphFeatures, Integers, TextFeatures, Token
 from routecast.costmodel.repeats import LOSS_UNIT
 from routecast.costmodel.tabular import Columns
+
+_AT_ONCE = 512
+"""Routes that pass a forest together: what is known of them then fits into a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +85,61 @@ class Forest:
         return GraphForest(self, follow)
 
 
+class _Level(NamedTuple):
+    """Q questions that lie equally deep, and where their answers lead.
+
+    Attributes:
+        asked: place of each question among the nodes, shape (Q,).
+        feature: column it asks about, shape (Q,).
+        threshold: up to it the answer is left, shape (Q, 1).
+        place: of the first left child; those of the other questions follow, then the right children.
+    """
+
+    asked: Integers
+    feature: npt.NDArray[np.int16]
+    threshold: npt.NDArray[np.float32]
+    place: int
+
+
 class GraphForest:
-    """A forest that has only questions about routes left."""
+    """What is left of a forest once all that is known of the model and the device is answered: questions about routes.
+
+    The nodes that can still be reached are laid out level by level, those of all trees together. A node is reached by
+    the routes that reach its parent and answer its way, so many routes pass a level of all trees in one step.
+    """
 
     def __init__(self, forest: Forest, follow: Integers) -> None:
-        """Takes the forest, and where each node leads once all that is known is answered."""
+        """Takes the forest, and where each of its nodes leads once what is known is answered."""
         self._columns = forest.columns
-        self._nodes = forest.nodes
-        self._follow = follow
-        self._leaf = np.cumsum(forest.nodes.feature < 0) - 1
+        self._trees = len(forest.nodes.roots)
+        self._levels: list[_Level] = []
+        nodes, order = forest.nodes, [follow[forest.nodes.roots]]
+        place = 0  # of the last level's first node
+        while len(questions := np.flatnonzero(nodes.feature[order[-1]] >= 0)):
+            node = order[-1][questions]
+            asked, place = place + questions, place + len(order[-1])
+            self._levels.append(_Level(asked, nodes.feature[node], nodes.threshold[node, None], place))
+            order.append(follow[np.concatenate([node + 1, node + nodes.right[node]])])
+        found = np.concatenate(order)
+        self._size = len(found)
+        self._leaves = np.flatnonzero(nodes.feature[found] < 0)
+        leaf_of_node = np.cumsum(nodes.feature < 0) - 1
+        self._values = nodes.leaf[leaf_of_node[found[self._leaves]]].astype(np.float32) / self._trees
 
     def score(self, tokens: Sequence[Token], chosen: Integers, lengths: Integers) -> tuple[Array, Array]:
         """Log ratios and accuracy losses of R routes, both of shape (R,); see ``Columns.routes``."""
-        rows = self._columns.routes(tokens, chosen, lengths)
-        nodes = self._nodes
-        place = np.tile(self._follow[nodes.roots], len(rows))
-        row = np.repeat(np.arange(len(rows)), len(nodes.roots))
-        open_ = np.flatnonzero(nodes.feature[place] >= 0)
-        while len(open_):
-            at = place[open_]
-            left = rows[row[open_], nodes.feature[at]] <= nodes.threshold[at]
-            place[open_] = self._follow[np.where(left, at + 1, at + nodes.right[at])]
-            open_ = open_[nodes.feature[place[open_]] >= 0]
-        mean = nodes.leaf[self._leaf[place]].astype(np.float64).reshape(len(rows), len(nodes.roots), 2).mean(axis=1)
-        return mean[:, 0], mean[:, 1] * LOSS_UNIT
+        columns = self._columns.routes(tokens, chosen, lengths).T
+        parts = [self._means(columns[:, at : at + _AT_ONCE]) for at in range(0, max(len(lengths), 1), _AT_ONCE)]
+        means = np.concatenate(parts, axis=1, dtype=np.float64)
+        return means[0], means[1] * LOSS_UNIT
+
+    def _means(self, columns: Floats) -> Floats:
+        """The mean over all trees of what their leaves say, for columns of shape (columns, R): shape (2, R)."""
+        columns = np.ascontiguousarray(columns)
+        reached = np.ones((self._size, columns.shape[1]), bool)
+        for asked, feature, threshold, place in self._levels:
+            above, left = reached[asked], columns[feature] <= threshold
+            middle = place + len(asked)
+            np.logical_and(above, left, out=reached[place:middle])
+            np.greater(above, left, out=reached[middle : middle + len(asked)])
+        return self._values.T @ reached[self._leaves].astype(np.float32)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from routecast.datasets.environment import Environment
-from routecast.datasets.errors import RoutecastError
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
 from routecast.datasets.records import Records
 from routecast.datasets.route import Route, RouteSpace
+from routecast.tuner.backends.base import one_line
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured, measure_here
@@ -194,8 +194,8 @@ class _Collection:
                 try:
                     made = network.make(Path(folder))
                     model = open_model(made, network.shapes, name=network.name, family=network.family)
-                except RoutecastError as error:
-                    self.skipped[network.name] = str(error)
+                except Exception as error:  # whatever an exporter raises is a reason to skip this network alone
+                    self.skipped[network.name] = one_line(error)
                     continue
                 bench = BenchConfig(
                     ranges=network.ranges,

@@ -234,6 +234,7 @@ class _Tune:
     def _bench(self, work: Path, config: BenchConfig) -> Iterator[Bench]:
         """What measures: this machine, or the workers of a fleet, on resuming those with the same kind of device."""
         if self.ray is None:
+            self.backend.need_to_measure()
             space = self.backend.space(self.model, allow_numerics=self.config.allow_numerics)
             with Workbench(self.model, self.backend, space, work, config, self.state.run) as bench:
                 yield bench

@@ -22,6 +22,7 @@ from routecast.tuner.backends.onnxruntime.backend import OnnxRuntimeBackend
 from routecast.tuner.backends.tensorrt.backend import TensorRt
 from routecast.tuner.cli import app
 from routecast.tuner.ranking import candidate_routes, predict, text_for_tuner, tuner_routes
+from routecast.tuner.results import RoutePrediction
 
 
 class _ThreadsAreBad(CostModel):

@@ -258,5 +258,7 @@ def test_a_tune_without_a_gpu_says_so_in_one_line(network, tmp_path):
     ]
     shown = CliRunner().invoke(app, [*arguments, "--history", str(tmp_path / "history.db")])
     assert shown.exit_code == 2
-    assert shown.stderr.splitlines()[-1].startswith("error: the default route does not work (load_failed)")
-    assert "no NVIDIA GPU here" in shown.stderr
+    last = shown.stderr.splitlines()[-1]
+    assert last.startswith("error: tensorrt-rtx cannot measure here: ")
+    assert "GPU: none that NVML can see; engines can be built here, not run" in last
+    assert not (tmp_path / "tuned" / "work").exists(), "nothing was built for nothing"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy.typing as npt
 
 from routecast.datasets.environment import Environment
-from routecast.datasets.errors import RoutecastError
+from routecast.datasets.errors import RoutecastError, UsageError
 from routecast.datasets.measurement import LocalTime
 from routecast.datasets.route import Route, RouteSpace
 
@@ -216,6 +216,19 @@ class Backend(ABC):
     @abstractmethod
     def checks(self) -> list[Check]:
         """What works here and what does not, for ``routecast doctor``."""
+
+    def lacks(self) -> list[str]:
+        """What keeps it from measuring here, and what to do, one line each."""
+        return [f"{check.what}: {check.detail}; {check.fix}" for check in self.checks() if not check.ok]
+
+    def need_to_measure(self) -> None:
+        """Makes sure that it can measure here.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if lacks := self.lacks():
+            raise UsageError(f"{self.name} cannot measure here: {'; '.join(lacks)}")
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -51,8 +51,7 @@ class RemoteWorker:
     def hello(self) -> bytes:
         """Versions, environment, and what the backend lacks here."""
         with self._alone():
-            missing = [f"{item.what}: {item.detail}; {item.fix}" for item in self._backend.checks() if not item.ok]
-            environment = self._backend.environment().to_json()
+            missing, environment = self._backend.lacks(), self._backend.environment().to_json()
         return _reply(versions=versions(), environment=environment, missing=missing)
 
     def open(self, key: str, bundle: Bundle) -> bytes:

@@ -77,7 +77,11 @@ def measure_here(
         plan: chooses the routes of each.
         late: says when no further route may begin.
         stage: is told what is being done.
+
+    Raises:
+        UsageError: the backend cannot measure here.
     """
+    backend.need_to_measure()
     for subject in subjects:
         with tempfile.TemporaryDirectory(prefix="routecast-") as folder:
             try:
