@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # CPU builds do for everything but training on a GPU; the version is pinned because a plain `torch` is several GB.
 TORCH := torch==2.13.0
+# What the shipped cost model was trained on; of another minor version it knows nothing.
+ONNXRUNTIME := onnxruntime==1.32.*
 # Wheels that ship trained networks. Only their ONNX files are read, so what they depend on (OpenCV...) is left out.
 NETWORKS := magika nudenet rapidocr-onnxruntime silero-vad
 
@@ -16,7 +18,7 @@ setup: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet $(TORCH) '$(ONNXRUNTIME)'
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	$(BIN)/pip install --quiet --no-deps $(NETWORKS)
 	touch $@

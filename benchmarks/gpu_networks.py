@@ -58,6 +58,8 @@ _TIMM = (
     ("coatnet_nano_rw_224", "coatnet", 4, 224, 17, True),
     ("edgenext_small", "edgenext", 8, 256, 17, True),
     ("levit_128", "levit", 4, 224, 17, True),
+    ("pit_s_224", "pit", 8, 224, 17, True),
+    ("nextvit_small", "nextvit", 8, 224, 17, True),
     ("ghostnet_100", "ghostnet", 32, 224, 17, True),
     ("coatnet_nano_rw_224", "coatnet", 16, 224, 17, True),
     ("resnet34", "resnet", 1, 224, 18, False),

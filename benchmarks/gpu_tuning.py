@@ -47,12 +47,13 @@ from routecast.costmodel import BUILTIN
 
 MAIN = (
     "ghostnet_100_b8_o17",
-    "levit_128_b32_o17",
+    "pit_s_224_b8_o17",
+    "nextvit_small_b8_o17",
     "edgenext_small_b8_o17",
     "coatnet_nano_rw_224_b4_o17",
     "hrnet_w18_small_b4_o17",
 )
-OTHER_BATCHES = ("levit_128_b4_o17", "ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
+OTHER_BATCHES = ("ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
 TRAPPED = ("resnet50_b1_o17", "resnet50_b8_o18")
 CONTROLS = 20
 # A tune that is killed and resumed takes longer than the others, so it gets fewer.

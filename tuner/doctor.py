@@ -143,7 +143,8 @@ def _cost_model() -> Check:
     found = find_cost_model(None)
     if found is None:
         return Check("cost model", False, "none is shipped or registered", "routecast train")
-    return Check("cost model", True, found.name)
+    known = (f"{backend} {' '.join(seen)}" for backend, seen in found.familiarity.versions.items())
+    return Check("cost model", True, f"{found.name}, trained on {', '.join(known) or 'unknown versions'}")
 
 
 def _history(history: str | Path | None) -> Check:

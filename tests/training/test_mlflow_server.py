@@ -29,6 +29,7 @@ from routecast.training import find_cost_model, retraining, run
 from routecast.training.mlflow_store import connect
 from routecast.training.registry import MODEL
 from routecast.tuner.cli import app
+from routecast.tuner.results import RoutePrediction
 
 pytestmark = pytest.mark.postgres
 
@@ -217,8 +218,8 @@ def test_the_champion_answers_under_mlflow_models_serve(tmp_path, server):
         assert status == 200, answer
         (ranking,) = answer["predictions"]  # type: ignore[misc]
         assert sorted(item["route"] for item in ranking["routes"]) == sorted(routes)
-        ratios = [item["ratio"] for item in ranking["routes"]]
-        assert ratios == sorted(ratios)
+        found = [RoutePrediction.from_json(item) for item in ranking["routes"]]
+        assert found == sorted(found, key=lambda item: item.promise)
         first = ranking["routes"][0]
         assert set(first) == {"route", "ratio", "ratio_low", "ratio_high", "latency_ms", "failure"}
         assert ranking["default_ms_low"] < ranking["default_ms"] < ranking["default_ms_high"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -41,6 +42,14 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "BUILTIN", tmp_path / "nothing")
     monkeypatch.setattr(costmodel, "BUILTIN", tmp_path / "nothing")
     return tmp_path
+
+
+@pytest.fixture
+def made_store(empty_store, home):
+    """The user's own MLflow store, without runs: making one takes seconds."""
+    folder = home / ".local/share/routecast"
+    folder.mkdir(parents=True)
+    shutil.copy(empty_store, folder / "mlflow.db")
 
 
 @pytest.fixture
@@ -98,6 +107,7 @@ def test_a_first_run_is_recorded_registered_and_promoted(records, home, capsys):
     assert "INFO" not in printed.err
 
 
+@pytest.mark.usefixtures("made_store")
 def test_the_alias_moves_only_to_the_better(records, predict):
     predict(lambda truth: np.cos(50 * truth))
     first = train(records, config=SMALL, builtin=False)
@@ -116,6 +126,7 @@ def test_the_alias_moves_only_to_the_better(records, predict):
     assert champion_version() == "3"
 
 
+@pytest.mark.usefixtures("made_store")
 def test_the_shipped_weights_have_to_be_beaten_when_there_is_no_champion(records, predict, home, monkeypatch):
     predict(lambda truth: truth)
     shipped = home / "shipped"
@@ -129,6 +140,7 @@ def test_the_shipped_weights_have_to_be_beaten_when_there_is_no_champion(records
     assert find_cost_model() is not None
 
 
+@pytest.mark.usefixtures("made_store")
 def test_a_champion_of_another_schema_is_replaced(records, predict):
     predict(lambda truth: truth)
     first = train(records, config=SMALL, builtin=False)
@@ -141,6 +153,7 @@ def test_a_champion_of_another_schema_is_replaced(records, predict):
     assert "cannot be used any more" in second.reason
 
 
+@pytest.mark.usefixtures("made_store")
 def test_without_a_family_held_out_no_champion_is_beaten(records, predict):
     predict(lambda truth: -truth)
     train(records, config=SMALL, builtin=False)
@@ -176,6 +189,7 @@ def test_a_history_is_read_from_its_path(records, home):
     assert outcome.evaluation.digest == records.digest()
 
 
+@pytest.mark.usefixtures("made_store")
 def test_a_failing_run_is_marked_so(records, monkeypatch):
     def fail(*_):
         raise UsageError("nothing to train on")
@@ -196,6 +210,7 @@ def test_a_store_that_is_no_database_is_one_clear_line(records, home, monkeypatc
         sqlite3.connect(home / "broken.db").execute("select 1 from sqlite_master")
 
 
+@pytest.mark.usefixtures("made_store")
 def test_an_observer_is_told(records, home):
     seen = []
 

@@ -20,6 +20,7 @@ from routecast.costmodel.storage import SCHEMA
 from routecast.datasets.zoo import network
 from routecast.training.serving import CODE_NAME, add_pyfunc
 from routecast.tuner import serving
+from routecast.tuner.results import RoutePrediction
 
 H200 = {"backend": "tensorrt", "backend_version": "11.1.0", "device": "NVIDIA H200", "numbers": {"clock_mhz": 1980}}
 ROUTES = ["session.intra_op_threads=1", "", "pass.onnxslim=on session.memory_pattern=off"]
@@ -87,8 +88,8 @@ def test_nothing_is_pickled(folder: Path) -> None:
 def test_given_routes_are_ranked_for_a_given_place(served: Any, squeezenet: str) -> None:
     (ranking,) = rank(served, {"model": squeezenet, "routes": ROUTES, "environment": H200})
     assert sorted(item["route"] for item in ranking["routes"]) == sorted(ROUTES)
-    ratios = [item["ratio"] for item in ranking["routes"]]
-    assert ratios == sorted(ratios)
+    found = [RoutePrediction.from_json(item) for item in ranking["routes"]]
+    assert found == sorted(found, key=lambda item: item.promise)
     assert all(item["ratio_low"] <= item["ratio"] <= item["ratio_high"] for item in ranking["routes"])
     assert all(0 <= item["failure"] <= 1 and item["latency_ms"] > 0 for item in ranking["routes"])
     assert ranking["device"] == "NVIDIA H200"
