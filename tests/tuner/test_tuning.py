@@ -210,3 +210,10 @@ def test_a_win_needs_every_rebuild_beyond_the_control():
     assert not confirmation((0.90, 0.92), (0.97, 0.99)).wins(margin)
     assert not confirmation((0.90, 0.92), (0.91, 0.93), status=Status.INACCURATE).wins(margin)
     assert not confirmation((0.99, 1.01), (0.99, 1.01)).wins(margin)
+
+
+def test_a_tiny_gain_is_no_win_however_sure():
+    control = Measurement("f", Route(), "e", Status.OK, ratio=1.0, ratio_low=0.9999, ratio_high=1.0001)
+    margin = control_margin(control)
+    assert not confirmation((0.996, 0.997), (0.996, 0.997)).wins(margin)
+    assert confirmation((0.990, 0.993), (0.990, 0.993)).wins(margin)
