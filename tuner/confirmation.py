@@ -10,8 +10,9 @@ from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route
 
 LEAST_GAIN = 0.005
-"""Less is no win, however narrow the intervals: of two builds of one route, on the quietest device we know, one is often
-faster by so much (7 of 109 A/A controls on an H200 were further off)."""
+"""Less is no win, however narrow the intervals: two builds of one route differ by so much now and then even on a quiet
+device (7 of 109 A/A controls on an H200 were further off)."""
+
 # Rebuilding and loading anew moves a latency more than the blocks of one process show, hence several.
 CONFIRMATIONS = 3
 
@@ -63,6 +64,6 @@ def verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: flo
     if not confirmed:
         return "keep the default route: no route that is ok was measured faster"
     return (
-        f"keep the default route: no leading route was surely faster by more than {margin:.1%}, as far as the A/A "
-        "control strays, in every rebuild"
+        f"keep the default route: no leading route was surely faster by more than {margin:.1%} (the A/A "
+        f"control's spread, {LEAST_GAIN:.1%} at least) in every rebuild"
     )
