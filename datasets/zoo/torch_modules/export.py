@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import logging
 import math
 import warnings
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -73,7 +75,7 @@ def _draw(each: Input) -> Tensor:
 
 def _write(model: nn.Module, arguments: tuple[Tensor, ...], spec: Spec, path: Path) -> None:
     """Exports, keeping the exporters' progress reports and deprecation notes to themselves."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _only_errors("torch.onnx"):
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
@@ -86,6 +88,17 @@ def _write(model: nn.Module, arguments: tuple[Tensor, ...], spec: Spec, path: Pa
             external_data=False,
             verbose=False,
         )
+
+
+@contextlib.contextmanager
+def _only_errors(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def strip_notes(path: Path) -> None:
