@@ -242,7 +242,7 @@ def _decided(policy: Policy, routes: int, found: tuple[Drift, ...], champion: st
 def _finished(plan: _Plan, outcome: TrainOutcome) -> RetrainOutcome:
     return RetrainOutcome(
         action="promoted" if outcome.promoted else "kept",
-        reason=f"version {outcome.version} ({plan.reason}): {outcome.reason}",
+        reason=f"version {outcome.version} ({plan.reason}): {outcome.reason.removeprefix('promoted: ')}",
         new=plan.new,
         drifts=plan.drifts,
         champion=outcome.version if outcome.promoted else outcome.previous or "",
