@@ -142,4 +142,5 @@ class GraphForest:
             middle = place + len(asked)
             np.logical_and(above, left, out=reached[place:middle])
             np.greater(above, left, out=reached[middle : middle + len(asked)])
-        return self._values.T @ reached[self._leaves].astype(np.float32)
+        means: Floats = self._values.T @ reached[self._leaves].astype(np.float32)
+        return means
