@@ -30,8 +30,12 @@ demo: $(READY)
 	$(BIN)/routecast tune routecast-demo/nudenet.onnx --family yolo --shapes images:1x3x192x192 --range images:0:1 \
 		--output routecast-demo/tuned
 
+# Tests that time things or start clusters have the machine to themselves; the others share it, two at a time.
+SHARED := $(addprefix tests/,benchmarks costmodel datasets training tuner/passes tuner/search)
+
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(SHARED)
+	$(BIN)/python -m pytest tests $(SHARED:%=--ignore=%)
 
 # mypy looks for packages in folders, not through import hooks: these links are the namespace as folders.
 TYPES := .mypy_cache/namespace

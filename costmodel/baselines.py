@@ -6,6 +6,7 @@ import math
 import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
@@ -130,6 +131,7 @@ class Baseline(CostModel):
         self.build_seconds = math.exp(_mean(builds) or 0.0)
         self.gap = _mean([subject.gap for subject in known if subject.gap is not None]) or 0.0
         self._learn(known)
+        self._learn_failures(known)
         self.route_errors, self.default_errors = self._held_out_errors(known)
         return self
 
@@ -142,7 +144,10 @@ class Baseline(CostModel):
 
     @abstractmethod
     def _learn(self, known: Sequence[Subject]) -> None:
-        """Fits what ``log_ratio``, ``failure`` and ``log_default`` need."""
+        """Fits what ``log_ratio`` and ``log_default`` need."""
+
+    def _learn_failures(self, known: Sequence[Subject]) -> None:
+        """Fits what ``failure`` needs besides ``failure_rate``."""
 
     @abstractmethod
     def log_ratio(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
@@ -169,8 +174,7 @@ class Baseline(CostModel):
             rest = [subject for subject in known if subject.family not in fold]
             model = self
             if any(subject.timed for subject in rest):
-                model = type(self)()
-                model.failure_rate = self.failure_rate
+                model = copy(self)  # what it has encoded is shared
                 model._learn(rest)
             for subject in held:
                 on_routes.extend(model._errors(subject))

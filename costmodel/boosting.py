@@ -42,8 +42,18 @@ class BoostingBaseline(RooflineBaseline):
         graphs = [self._encoded(subject.graph, subject.environment)[0] for subject in known]
         self._columns = Columns.of(graphs, tokens)
         self._fit_ratio(known)
-        self._fit_failure(known)
         self._fit_default(known)
+
+    def _learn_failures(self, known: Sequence[Subject]) -> None:
+        measured = [subject for subject in known if subject.repeats]
+        failed = np.array([item.failed >= 0.5 for subject in measured for item in subject.repeats])
+        self._failed: HistGradientBoostingClassifier | None = None
+        if failed.any() and not failed.all():
+            features = [self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured]
+            model = HistGradientBoostingClassifier(
+                max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=0
+            )
+            self._failed = model.fit(np.concatenate(features), failed)
 
     def log_ratio(self, graph: Graph, environment: Environment, routes: Sequence[Route]) -> Array:
         """See ``Baseline.log_ratio``."""
@@ -71,17 +81,6 @@ class BoostingBaseline(RooflineBaseline):
         target = np.array([item.log_ratio for subject in timed for item in subject.timed], np.float64)
         weight = np.concatenate([np.full(len(s.timed), 1.0 / len(s.timed)) for s in timed])
         self._ratio = _regressor(10, 200).fit(np.concatenate(features), target, weight / weight.mean())
-
-    def _fit_failure(self, known: Sequence[Subject]) -> None:
-        measured = [subject for subject in known if subject.repeats]
-        failed = np.array([item.failed >= 0.5 for subject in measured for item in subject.repeats])
-        self._failed: HistGradientBoostingClassifier | None = None
-        if failed.any() and not failed.all():
-            features = [self._features(s.graph, s.environment, [item.route for item in s.repeats]) for s in measured]
-            model = HistGradientBoostingClassifier(
-                max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=0
-            )
-            self._failed = model.fit(np.concatenate(features), failed)
 
     def _fit_default(self, known: Sequence[Subject]) -> None:
         """Learns what the scaled roofline gets wrong."""

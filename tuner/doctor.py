@@ -159,9 +159,9 @@ def _history(history: str | Path | None) -> Check:
 
 
 def _shipped() -> Check:
-    from routecast.datasets.records import builtin_records
+    from routecast.datasets.parquet_history import builtin_histories
 
-    count = len(builtin_records().measurements)
+    count = sum(map(len, builtin_histories()))
     if not count:
         return Check("shipped history", False, "none is shipped", "routecast collect")
     return Check("shipped history", True, f"{count:,} measurements")

@@ -80,7 +80,7 @@ def ending(history, monkeypatch):
 def test_the_first_trains_and_the_next_has_nothing_to_do(history):
     first = do(history)
     assert (first.action, first.champion, first.version, first.new) == ("promoted", "1", "1", 24)
-    assert str(first) == "promoted: version 1 (24 new routes, 20 are enough): promoted: there was no champion"
+    assert str(first) == "promoted: version 1 (24 new routes, 20 are enough): there was no champion"
     told = connect().get_run(first.run_id).data
     assert told.tags["retrain"] == "24 new routes, 20 are enough"
     assert told.tags["source"] == str(history)

@@ -14,6 +14,9 @@ from routecast.datasets.measurement import Purpose
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.datasets.zoo import Network
 from routecast.tuner.collection import CollectConfig, collect, plan
+from routecast.tuner.measure.timing import TimingConfig
+
+QUICK = TimingConfig(block_ms=1, min_blocks=4, max_blocks=6, seconds=0.2)
 
 SPACE = RouteSpace(tuple(Knob(f"group{i % 3}.knob{i}", ("a", "b", "c"), "a") for i in range(12)))
 
@@ -86,17 +89,17 @@ BROKEN = Network("broken", "toy", "torch", broken, {}, {})
 def test_a_second_collection_adds_only_what_is_missing(kind, tmp_path):
     path = tmp_path / ("h.db" if kind is History else "h.jsonl")
     with kind(path) as store:
-        first = collect([TINY, BROKEN], store, CollectConfig(per_network=2))
+        first = collect([TINY, BROKEN], store, CollectConfig(per_network=2, timing=QUICK))
         assert first.measured == 3  # the control and two routes
         assert first.skipped == {"broken": "an exporter's own kind of error"}
     with kind(path) as store:
-        assert collect([TINY], store, CollectConfig(per_network=2)).measured == 0
-        assert collect([TINY], store, CollectConfig(per_network=3, seed=1)).measured >= 1
+        assert collect([TINY], store, CollectConfig(per_network=2, timing=QUICK)).measured == 0
+        assert collect([TINY], store, CollectConfig(per_network=3, seed=1, timing=QUICK)).measured >= 1
         held = store.records().measurements
         known = store.records()
     routes = [item.route for item in held]
     assert len(routes) == len(set(routes))
     assert [item.purpose for item in held].count(Purpose.CONTROL) == 1
     with kind(path.with_name(f"other-{path.name}")) as store:
-        summary = collect([TINY], store, CollectConfig(per_network=2), known=known)
+        summary = collect([TINY], store, CollectConfig(per_network=2, timing=QUICK), known=known)
         assert summary.measured == 0
