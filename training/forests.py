@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.tree import DecisionTreeRegressor
 
 from routecast.costmodel.features import Floats, Integers
 from routecast.costmodel.forest import Forest, Nodes
@@ -14,6 +13,9 @@ from routecast.costmodel.repeats import LOSS_UNIT
 from routecast.costmodel.tabular import Columns
 from routecast.training.examples import Example
 from routecast.training.store import ExampleStore
+
+if TYPE_CHECKING:
+    from sklearn.tree import DecisionTreeRegressor
 
 TREES, LEAF, ASKED = 40, 2, 0.5
 """Trees, routes in a leaf at least, and share of the columns tried at each split."""
@@ -32,6 +34,8 @@ def fit_forest(store: ExampleStore, places: Integers, seed: int) -> Forest:
         places: which of them, at least one.
         seed: of the choice of examples, where there are too many, and of the trees.
     """
+    from sklearn.ensemble import ExtraTreesRegressor  # takes seconds to load, and predicting needs none of it
+
     examples = [store[int(place)] for place in _enough(store, places, seed)]
     columns = Columns.of((item.graph for item in examples), (token for item in examples for token in item.tokens))
     rows = np.concatenate([_rows(columns, example) for example in examples])
