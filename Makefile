@@ -31,11 +31,11 @@ demo: $(READY)
 		--output routecast-demo/tuned
 
 # Tests that time things or start clusters have the machine to themselves; the others share it, two at a time.
-SHARED := $(addprefix tests/,benchmarks costmodel datasets training tuner/passes tuner/search)
+ALONE := $(addprefix tests/tuner/,backends measure test_cli.py test_collection.py test_fleet.py test_tuning.py)
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(SHARED)
-	$(BIN)/python -m pytest tests $(SHARED:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 # mypy looks for packages in folders, not through import hooks: these links are the namespace as folders.
 TYPES := .mypy_cache/namespace
