@@ -17,7 +17,7 @@ from routecast.datasets.model import open_model
 from routecast.datasets.route import Route
 from routecast.datasets.zoo import network
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, settled_control
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
 
 LINE = "A/A {ratio:.4f} [{low:.4f}, {high:.4f}]  confirmed {confirmed:.4f}  winner: {winner}"
@@ -47,7 +47,7 @@ def main() -> None:
 
 def repeat_control(bench: Workbench) -> dict[str, Any]:
     """One A/A control, and whether the default route, rebuilt and confirmed as a candidate is, wins over itself."""
-    control = bench.measure(Route(), Purpose.CONTROL)
+    control = settled_control(lambda _: bench.measure(Route(), Purpose.CONTROL))
     confirmed = Confirmation(Route(), tuple(bench.measure(Route(), Purpose.CONFIRM) for _ in range(CONFIRMATIONS)))
     return {
         "ratio": control.ratio,

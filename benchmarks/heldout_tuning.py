@@ -28,7 +28,7 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route
 from routecast.datasets.zoo import Network, network, networks
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, settled_control
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
 from routecast.tuner.results import TuneResult
 from routecast.tuner.tuning import CONFIRMED_ROUTES, TuneConfig, tune
@@ -116,7 +116,7 @@ class Pool:
         self._bench = Workbench(model, backend, space, folder, BenchConfig(ranges=item.ranges))
         self._bench.start()
         self._confirmed: dict[Route, Confirmation] = {}
-        self.control = self._bench.measure(Route(), Purpose.CONTROL)
+        self.control = settled_control(lambda _: self._bench.measure(Route(), Purpose.CONTROL))
         self.explored = [self._bench.measure(route) for route in space.sample(size, np.random.default_rng(2026))]
 
     def __enter__(self) -> Pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from routecast.datasets.measurement import Measurement
@@ -12,6 +12,9 @@ from routecast.datasets.route import Route
 LEAST_GAIN = 0.005
 """Less is no win, however narrow the intervals: two builds of one route differ by so much now and then even on a quiet
 device (7 of 109 A/A controls on an H200 were further off)."""
+
+WIDE, CONTROLS = 0.03, 3
+"""A control that strays further than this is judged with further ones, as many as these in all."""
 
 # Rebuilding and loading anew moves a latency more than the blocks of one process show, hence several.
 CONFIRMATIONS = 3
@@ -52,6 +55,21 @@ def control_margin(control: Measurement) -> float:
     Differences up to this mean nothing.
     """
     return max(LEAST_GAIN, *(abs(math.log(bound or 1.0)) for bound in (control.ratio_low, control.ratio_high)))
+
+
+def settled_control(measure: Callable[[int], Measurement]) -> Measurement:
+    """The A/A control to judge by: the first, or where that strays far, the middle one of three.
+
+    One control may have been disturbed by what never comes again. The middle one is no choice of the best: where the
+    machine is noisy, at least one of the others strays as far.
+
+    Args:
+        measure: measures the control of this number, from 0.
+    """
+    first = measure(0)
+    if control_margin(first) <= WIDE:
+        return first
+    return sorted([first, *map(measure, range(1, CONTROLS))], key=control_margin)[CONTROLS // 2]
 
 
 def verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: float) -> str:

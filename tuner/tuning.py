@@ -20,7 +20,7 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import Backend
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, verdict
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, settled_control, verdict
 from routecast.tuner.measure.accuracy import AccuracyLimit
 from routecast.tuner.measure.inputs import Ranges
 from routecast.tuner.measure.runner import Limits
@@ -222,9 +222,7 @@ class _Tune:
             self.store.add_graph(self.model.graph)
             bench.start()
             self.observer.stage("A/A control")
-            control = self._once(bench, Route(), Purpose.CONTROL)
-            if not control.ok:
-                raise UsageError(f"the default route does not work ({control.status}): {control.message}")
+            control = settled_control(lambda number: self._control(bench, number))
             self._explore(bench)
             result = self._result(bench, control)
         shutil.rmtree(work, ignore_errors=True)
@@ -245,6 +243,12 @@ class _Tune:
         subject = Subject(self.model, config, self.state.run, self.config.allow_numerics)
         with Fleet(self.ray, self.backend, self.observer) as fleet:
             yield fleet.bench(subject, work, None if before is None else self.store.environment(before))
+
+    def _control(self, bench: Bench, number: int) -> Measurement:
+        control = self._once(bench, Route(), Purpose.CONTROL, number)
+        if not control.ok:
+            raise UsageError(f"the default route does not work ({control.status}): {control.message}")
+        return control
 
     def _once(self, bench: Bench, route: Route, purpose: Purpose, number: int = 0) -> Measurement:
         """The ``number``-th measurement of a route for a purpose: from the history if it is there, else made now."""
