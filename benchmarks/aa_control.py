@@ -26,7 +26,7 @@ LINE = "A/A {ratio:.4f} [{low:.4f}, {high:.4f}]  confirmed {confirmed:.4f}  winn
 def main() -> None:
     """Runs the repeats and writes ``results/aa_control.json``."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--network", default="squeezenet")
+    parser.add_argument("--network", default="ocr_orientation_b6")
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
     item = network(arguments.network)
