@@ -111,7 +111,6 @@ class GraphForest:
     def __init__(self, forest: Forest, follow: Integers) -> None:
         """Takes the forest, and where each of its nodes leads once what is known is answered."""
         self._columns = forest.columns
-        self._trees = len(forest.nodes.roots)
         self._levels: list[_Level] = []
         nodes, order = forest.nodes, [follow[forest.nodes.roots]]
         place = 0  # of the last level's first node
@@ -124,7 +123,7 @@ class GraphForest:
         self._size = len(found)
         self._leaves = np.flatnonzero(nodes.feature[found] < 0)
         leaf_of_node = np.cumsum(nodes.feature < 0) - 1
-        self._values = nodes.leaf[leaf_of_node[found[self._leaves]]].astype(np.float32) / self._trees
+        self._values = nodes.leaf[leaf_of_node[found[self._leaves]]].astype(np.float32) / len(nodes.roots)
 
     def score(self, tokens: Sequence[Token], chosen: Integers, lengths: Integers) -> tuple[Array, Array]:
         """Log ratios and accuracy losses of R routes, both of shape (R,); see ``Columns.routes``."""

@@ -17,7 +17,7 @@ from routecast.tuner.predictions import by_route, need_cost_model
 from routecast.tuner.results import RoutePrediction
 
 if TYPE_CHECKING:
-    from routecast.costmodel.base import CostModel, ModelView
+    from routecast.costmodel.base import CostModel, ModelView, Predictions
     from routecast.datasets.environment import Environment
     from routecast.datasets.measurement import Measurement
     from routecast.tuner.backends.base import Backend
@@ -102,7 +102,6 @@ def predict(
     if routes is None:
         routes = candidate_routes(get_backend(backend).space(opened, allow_numerics=allow_numerics), pool, seed)
     said = view.predict(routes)
-    ranked = sorted(by_route(said), key=lambda item: item.promise)
     return Ranking(
         model_name=opened.name,
         cost_model=predictor.name,
@@ -111,9 +110,13 @@ def predict(
         default_ms_low=float(said.default_ms_low),
         default_ms_high=float(said.default_ms_high),
         scored=len(routes),
-        routes=tuple(ranked[:top]),
+        routes=tuple(_most_promising_first(said)[:top]),
         warnings=tuple(view.warnings),
     )
+
+
+def _most_promising_first(said: Predictions) -> list[RoutePrediction]:
+    return sorted(by_route(said), key=lambda item: item.promise)
 
 
 def _refuse(cost_model: CostModel, environment: Environment) -> None:
@@ -146,7 +149,7 @@ def text_for_tuner(
     routes = tuner_routes(space, base, backend.tuner_knobs)
     if view is not None and routes:
         said = (view.adapt(measured) if measured else view).predict(routes)
-        ranked = [item.route for item in sorted(by_route(said), key=lambda item: item.promise)]
+        ranked = [item.route for item in _most_promising_first(said)]
     else:
         faster = (item for item in measured if item.ok and item.ratio is not None and item.ratio < 1)
         ranked = [item.route for item in sorted(faster, key=lambda item: item.log_ratio)]
