@@ -80,6 +80,11 @@ class GraphFacts:
         )
 
     @cached_property
+    def reads(self) -> Counter[int]:
+        """By tensor, how often operators read it, and once more where it is an output of the graph."""
+        return Counter([tensor for node in self.graph.nodes for tensor in node.inputs] + list(self.graph.outputs))
+
+    @cached_property
     def siblings(self) -> Counter[str]:
         """By operator type, the most operators of that type that read the same tensor first."""
         readers = Counter((node.op, node.inputs[0]) for node in self.graph.nodes if node.inputs)

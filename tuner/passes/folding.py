@@ -33,11 +33,11 @@ class Folding(GraphPass):
             knobs.append(Knob(_CONSTANTS, ("keep", _FOLDED), "keep", help_text, stage="build"))
         else:
             left_out[_CONSTANTS] = "nothing in the graph is constant but its weights"
-        if facts.follows(_FOLDABLE_INTO, "BatchNormalization"):
+        if _has_foldable_norm(facts):
             help_text = "take BatchNormalization into the weights of the convolution before it"
             knobs.append(Knob(_NORMS, ("keep", _FOLDED), "keep", help_text, stage="build"))
         else:
-            left_out[_NORMS] = f"no BatchNormalization comes after {', '.join(_FOLDABLE_INTO)}"
+            left_out[_NORMS] = "no BatchNormalization alone reads a Conv, ConvTranspose or Gemm with weights of its own"
         return RouteSpace(tuple(knobs), left_out)
 
     def wanted(self, route: Route) -> bool:
@@ -65,3 +65,16 @@ class Folding(GraphPass):
         if context.route.get(_CONSTANTS) == _FOLDED:
             optimizer.optimize_ir(graph)
         return onnx_ir.serde.serialize_model(graph)
+
+
+def _has_foldable_norm(facts: GraphFacts) -> bool:
+    """Whether some BatchNormalization alone reads the operator before it, whose constant weights nothing else reads."""
+    producers = {tensor: node for node in facts.graph.nodes for tensor in node.outputs}
+    for node in facts.graph.nodes:
+        before = producers.get(node.inputs[0]) if node.op == "BatchNormalization" else None
+        if before is None or before.op not in _FOLDABLE_INTO or not all(facts.constant_inputs(node)[1:]):
+            continue
+        alone = (node.inputs[0], *(tensor for tensor in before.inputs[1:] if tensor >= 0))
+        if all(facts.constant_inputs(before)[1:]) and all(facts.reads[tensor] == 1 for tensor in alone):
+            return True
+    return False

@@ -65,7 +65,7 @@ NORM = """ {
     y = Add(ns, bias)
 }"""
 SCALARS = {"root": 8**-0.25, "root2": math.sqrt(2), "one": 1.0, "half": 0.5, "two": 2.0, "eps": 1e-5}
-SHAPES = {"wq": (16, 16), "wk": (16, 16), "wv": (16, 16), "scale": (16,), "bias": (16,)}
+SHAPES = {"wq": (16, 16), "wk": (16, 16), "wv": (16, 16), "scale": (16,), "bias": (16,), "kernel": (16, 16, 1, 1)}
 PASSES = [Conversion(), Folding(), Lowering(), GemmLowering(), Raising(), Merging(), Quantization(), ReducedPrecision()]
 
 
@@ -259,6 +259,34 @@ def test_a_gemm_that_scales_is_left_alone(rewrite):
 def test_batch_normalisation_whose_weights_are_no_constants_is_a_failure(rewrite):
     with pytest.raises(PassFailed, match="no BatchNormalization can be folded"):
         rewrite(network(NORM), "form.batchnorm=fold")
+
+
+CONV = """ {
+    f = Constant<value = int64[4] {1, 16, 4, 4}>()
+    m = Constant<value = int64[3] {2, 8, 16}>()
+    v = Constant<value = float[16] {1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2}>()
+    a = Reshape(x, f)
+    c = Conv(a, kernel)
+    b = BatchNormalization(c, scale, bias, bias, v)
+    LAST
+    y = Reshape(d, m)
+}"""
+
+
+@pytest.mark.parametrize(("last", "offered"), [("d = Relu(b)", True), ("d = Add(b, c)", False)])
+def test_batch_normalisation_is_folded_only_into_what_it_alone_reads(tmp_path, rewrite, last, offered):
+    proto = network(CONV.replace("LAST", last))
+    onnx.save(proto, tmp_path / "network.onnx")
+    space = Folding().space(open_model(tmp_path / "network.onnx").graph)
+    assert ("form.batchnorm" in space.by_name) is offered
+    if offered:
+        folded, difference = rewrite(proto, "form.batchnorm=fold")
+        assert not ops(folded)["BatchNormalization"]
+        assert difference < 1e-5
+    else:
+        assert "form.batchnorm" in space.left_out
+        with pytest.raises(PassFailed, match="no BatchNormalization can be folded"):
+            rewrite(proto, "form.batchnorm=fold")
 
 
 def test_attention_is_offered_only_where_its_pattern_is(tmp_path):
