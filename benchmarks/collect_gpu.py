@@ -2,8 +2,8 @@
 
     ROUTECAST_RTX_COMPILER_KNOBS=1 python benchmarks/collect_gpu.py FOLDER --minutes 9 --processes 22
 
-Each process takes network after network and writes a journal of its own in FOLDER. What a journal there or the
-shipped history holds is not measured again, so that runs and hosts add to one history. The GPU lock of the backend
+Each process takes network after network, the least measured first, and writes a journal of its own in FOLDER. What a
+journal there or the shipped history holds is not measured again, so that runs and hosts add to one history. The GPU lock of the backend
 keeps loads and timings apart. On a host of several GPUs start it once for each, with CUDA_VISIBLE_DEVICES and
 ``--share 0/2``, ``--share 1/2``.
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -90,10 +91,13 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     part, parts = map(int, options.share.split("/"))
+    held = known(options.folder, options.known)
+    before = len(held)
+    times = Counter(item.model for item in held.measurements)
     names = [
         item.name for item in gpu_networks() if not item.held_out and (item.name in options.only or not options.only)
     ]
-    before = len(known(options.folder, options.known))
+    names.sort(key=times.__getitem__)
     began = time.time()
     until = began + 60 * options.minutes
 

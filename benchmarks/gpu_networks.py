@@ -1,6 +1,7 @@
-"""Networks to measure on a GPU: timm, torchvision and transformers models with random weights, and larger zoo modules.
+"""Networks to measure on a GPU: timm, torchvision and transformers models, larger zoo modules, trained ones of wheels.
 
-Nothing is downloaded: every network is made from its configuration, with seeded weights.
+Nothing is downloaded: but for those that a wheel ships, every network is made from its configuration, with seeded
+weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from routecast.datasets.zoo import Network
+from routecast.datasets.zoo import Network, wheels
 from routecast.datasets.zoo.torch_modules.catalogue import Input, Spec
 
 # name in timm, family, batch, image size, exporter (opset; dynamo from 18 on), held out
@@ -58,8 +59,9 @@ _TIMM = (
     ("coatnet_nano_rw_224", "coatnet", 4, 224, 17, True),
     ("edgenext_small", "edgenext", 8, 256, 17, True),
     ("levit_128", "levit", 4, 224, 17, True),
-    ("pit_s_224", "pit", 8, 224, 17, True),
-    ("nextvit_small", "nextvit", 8, 224, 17, True),
+    ("pit_s_224", "pit", 8, 224, 18, True),
+    ("nextvit_small", "nextvit", 8, 224, 18, True),
+    ("coatnet_nano_rw_224", "coatnet", 4, 224, 18, True),
     ("ghostnet_100", "ghostnet", 32, 224, 17, True),
     ("coatnet_nano_rw_224", "coatnet", 16, 224, 17, True),
     ("resnet34", "resnet", 1, 224, 18, False),
@@ -149,7 +151,7 @@ _TORCHVISION = (
     ("video.mc3_18", "video", (2, 3, 8, 112, 112), 17),
     ("video.r2plus1d_18", "video", (1, 3, 8, 112, 112), 18),
 )
-# class and configuration in transformers, its options, family, input, exporter opset
+# class and configuration in transformers, its options, family, batch, input, exporter opset
 _TOKENS, _AUDIO, _IMAGE = "input_ids", "input_values", "pixel_values"
 _TRANSFORMERS = (
     ("Bert", {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
@@ -185,7 +187,11 @@ _TRANSFORMERS = (
     ("SiglipVision", {"num_hidden_layers": 6}, "clip", 2, (_IMAGE, 224), 18),
     ("CLIPVision", {"num_hidden_layers": 4}, "clip", 16, (_IMAGE, 224), 18),
     ("Segformer", {}, "segformer", 2, (_IMAGE, 256), 17),
+    ("Phi", {"num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8,
+             "use_cache": False}, "phi", 4, (_TOKENS, 128), 18),
 )  # fmt: skip
+# Families of transformers and of trained networks from wheels that are held out, as ``held out`` says for timm.
+_HELD_OUT = ("phi", "yolo", "ocr_recognition")
 
 
 def _image(batch: int, size: int, channels: int = 3) -> dict[str, Input]:
@@ -203,8 +209,9 @@ def _spec(
     options: Mapping[str, Any],
     inputs: Mapping[str, Input],
     dynamo: bool,
+    held_out: bool = False,
 ) -> Spec:
-    return Spec(f"{name}_gpu", family, builder, options, inputs, dynamo)
+    return Spec(f"{name}_gpu", family, builder, options, inputs, dynamo, held_out)
 
 
 _TEXT = {"vocabulary": 8000}
@@ -260,12 +267,15 @@ _ZOO = (
           {"signal": Input((4, 3, 1024))}, False),
     _spec("autoencoder_w64_b32_s64", "autoencoder", "autoencoder:Autoencoder", {"width": 64}, _image(32, 64), False),
     _spec("mixer_w512_b2_s224", "mixer", "mixer:Mixer", {"width": 512, "depth": 6, "size": 224}, _image(2, 224), False),
+    _spec("conformer_w256_b8_t256", "conformer", "conformer:Conformer", {"width": 256, "depth": 8, "bands": 80},
+          {"signal": Input((8, 80, 512))}, True, held_out=True),
 )  # fmt: skip
 
 
 def gpu_networks() -> tuple[Network, ...]:
     """Every network that can be made here, families taking turns, so that a collection cut short still holds many."""
     found = [_zoo(spec) for spec in _ZOO]
+    found += [network for network in wheels.networks() if network.family in _HELD_OUT]
     if _have("timm"):
         found += [_timm(*entry) for entry in _TIMM]
     if _have("torchvision"):
@@ -295,9 +305,8 @@ def _zoo(spec: Spec) -> Network:
 
         return export(spec, folder)
 
-    return Network(
-        spec.name, spec.family, "torch", make, ranges={name: each.range for name, each in spec.inputs.items()}
-    )
+    ranges = {name: each.range for name, each in spec.inputs.items()}
+    return Network(spec.name, spec.family, "torch", make, ranges=ranges, held_out=spec.held_out)
 
 
 def _timm(model: str, family: str, batch: int, size: int, opset: int, held_out: bool) -> Network:
@@ -342,7 +351,7 @@ def _transformers(
     shape = {_TOKENS: (batch, size), _AUDIO: (batch, size), _IMAGE: (batch, 3, size, size)}[kind]
     ranges = {"input": (0.0, 1000.0)} if kind == _TOKENS else {}
     make = partial(_make, name, build, shape, opset, integer=kind == _TOKENS, settled=False)
-    return Network(name, family, "transformers", make, ranges=ranges)
+    return Network(name, family, "transformers", make, ranges=ranges, held_out=family in _HELD_OUT)
 
 
 def _Output(model: Any, argument: str = "") -> Any:  # noqa: N802  makes a class that needs torch

@@ -46,11 +46,15 @@ from gpu_tasks import Setting, Task, add_row, do, export, task_command
 from routecast.costmodel import BUILTIN
 
 MAIN = (
-    "ghostnet_100_b8_o17",
-    "pit_s_224_b8_o17",
-    "nextvit_small_b8_o17",
+    "phi_6_512_2048_8_b4_128_o18",
+    "pit_s_224_b8_o18",
+    "nextvit_small_b8_o18",
+    "coatnet_nano_rw_224_b4_o18",
+    "nudenet_b1_s320",
+    "conformer_w256_b8_t256_gpu",
     "edgenext_small_b8_o17",
-    "coatnet_nano_rw_224_b4_o17",
+    "ghostnet_100_b8_o17",
+    "ocr_recogniser_b2_w224",
     "hrnet_w18_small_b4_o17",
 )
 OTHER_BATCHES = ("ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
@@ -65,14 +69,14 @@ _WEIGHTS = {"tune": 16, "kill": 12, "trap": 9, "control": 16}
 def plan(main: Sequence[str] = MAIN, others: Sequence[str] = OTHER_BATCHES) -> list[Task]:
     """All parts, what matters most first."""
     tasks = [Task("tune", name, search) for name in main for search in ("routecast", "fast")]
-    tasks += [Task("kill", name, builds=KILLED_BUILDS) for name in main[:1]]
-    tasks += [Task("control", name, repeats=math.ceil(CONTROLS / len(main))) for name in main]
     tasks += [Task("tune", name, "fp16, then fast") for name in main]
     tasks += [Task("tune", name, seed=seed) for name in main[:1] for seed in (1, 2)]
+    tasks += [Task("control", name, repeats=math.ceil(CONTROLS / len(main))) for name in main]
+    tasks += [Task("tune", name, seed=seed) for name in main[1:2] for seed in (1, 2)]
     tasks += [Task("tune", name, "random") for name in main]
+    tasks += [Task("kill", name, builds=KILLED_BUILDS) for name in main[:1]]
     tasks += [Task("trap", name) for name in TRAPPED]
     tasks += [Task("tune", name, "compiler fast") for name in main]
-    tasks += [Task("tune", name, seed=seed) for name in main[1:2] for seed in (1, 2)]
     searches = ("routecast", "fp16, then fast", "fast")
     return tasks + [Task("tune", name, search) for name in others for search in searches]
 
