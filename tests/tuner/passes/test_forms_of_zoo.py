@@ -74,6 +74,13 @@ def test_every_form_computes_the_same(subject, tmp_path):
             assert outline(target) != before, f"{name}={value} changed nothing"
 
 
+def test_every_form_is_still_found_beside_a_simplifier(subject, tmp_path):
+    model, inputs, reference = subject
+    forms = [knob for knob in TensorRt().space(model).knobs if knob.group == "form"]
+    for route in (Route({knob.name: value, "pass.onnxslim": "on"}) for knob in forms for value in knob.alternatives):
+        assert worst(run(rewritten(model, route, tmp_path), inputs), reference) < 1e-4, str(route)
+
+
 @pytest.mark.parametrize("policy", HALF)
 def test_sixteen_bits_and_mixed_policies_only_round(subject, tmp_path, policy):
     model, inputs, reference = subject

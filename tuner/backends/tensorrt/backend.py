@@ -58,8 +58,11 @@ from routecast.tuner.space import without_numerics
 
 
 def _passes(quantization: Quantization) -> list[GraphPass]:
-    """In the order of application: structure first, then precision, which would hide the patterns."""
-    form = [Conversion(), OnnxSlim(), Folding(), Lowering(), GemmLowering(), Raising(), Merging(), OnnxScript()]
+    """In the order of application: structure first, then precision, which would hide the patterns.
+
+    Folding comes before onnxslim, which folds BatchNormalization too and would leave it nothing.
+    """
+    form = [Conversion(), Folding(), OnnxSlim(), Lowering(), GemmLowering(), Raising(), Merging(), OnnxScript()]
     return [*form, quantization, ReducedPrecision()]
 
 
