@@ -3,9 +3,9 @@
     ROUTECAST_RTX_COMPILER_KNOBS=1 python benchmarks/collect_gpu.py FOLDER --minutes 9 --processes 22
 
 Each process takes network after network, the least measured first, and writes a journal of its own in FOLDER. What a
-journal there or the shipped history holds is not measured again, so that runs and hosts add to one history. The GPU lock of the backend
-keeps loads and timings apart. On a host of several GPUs start it once for each, with CUDA_VISIBLE_DEVICES and
-``--share 0/2``, ``--share 1/2``.
+journal there or the shipped history holds is not measured again, so that runs and hosts add to one history. The GPU
+lock of the backend keeps loads and timings apart. On a host of several GPUs start it once for each, with
+CUDA_VISIBLE_DEVICES and ``--share 0/2``, ``--share 1/2``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replays searches on the shipped history: which of the recorded routes would each strategy have built?
 
-Every model of the history is a table of recorded routes. A strategy may build k of them, in two rounds; its regret is
+Every model of the history is a table of recorded routes. A strategy may build k of them, in four rounds; its regret is
 the least latency it found over the least in the table, the default route included. The cost model is the member of the
 shipped ensemble that was trained without the model's family. Takes seconds and measures nothing.
 

@@ -51,7 +51,8 @@ class TuneConfig:
     Attributes:
         backend: what builds and runs.
         builds: number of routes to explore.
-        rounds: they are asked for in this many rounds; the cost model is corrected in between.
+        rounds: they are asked for in this many rounds, or fewer where a fleet measures more at once; the cost model is
+            corrected in between.
         minutes: no new route is begun after this time; None sets no limit.
         strategy: name of the search strategy.
         cost_model: folder of a cost model; None is the champion of the registry, or the shipped one without it.
@@ -68,7 +69,7 @@ class TuneConfig:
 
     backend: str = "onnxruntime"
     builds: int = 8
-    rounds: int = 2
+    rounds: int = 4
     minutes: float | None = None
     strategy: str = "model"
     cost_model: str | Path | None = None
@@ -271,7 +272,7 @@ class _Tune:
         """Rounds of asking, measuring and telling, until the budget is spent."""
         strategy, self.view = self._strategy(bench)
         strategy.tell(self._explored())
-        per_round = math.ceil(self.config.builds / self.config.rounds)
+        per_round = max(math.ceil(self.config.builds / self.config.rounds), bench.width)
         while not self._spent():
             self.observer.stage("choosing routes")
             routes = strategy.ask(min(per_round, self.config.builds - len(self._explored())))

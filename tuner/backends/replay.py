@@ -89,7 +89,7 @@ def replay_tables(records: Records, at_least: int = 1) -> list[ReplayTable]:
     return tables
 
 
-def replay_search(strategy: Strategy, table: ReplayTable, builds: int, rounds: int = 2) -> list[Measurement]:
+def replay_search(strategy: Strategy, table: ReplayTable, builds: int, rounds: int = 4) -> list[Measurement]:
     """Runs a strategy as a tune would, with measurements from the table.
 
     The strategy must be made with the table's routes as its candidates, unless the table holds the whole

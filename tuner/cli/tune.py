@@ -30,7 +30,7 @@ def tune(
     rounds: Annotated[
         int,
         typer.Option(min=1, help="Rounds; the cost model is corrected in between.", rich_help_panel=_BUDGET),
-    ] = 2,
+    ] = 4,
     minutes: Annotated[
         float | None, typer.Option(help="Begin no new route after this time.", rich_help_panel=_BUDGET)
     ] = None,

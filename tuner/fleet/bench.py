@@ -86,6 +86,11 @@ class FleetBench:
         stage("measuring")
         return self._measured([Task(route) for route in routes], late)
 
+    @property
+    def width(self) -> int:
+        """Number of workers, which measure a route each at once."""
+        return sum(self._suitable(worker) for worker in self._fleet.crew.live)
+
     def environment_of(self, measurement: Measurement) -> Environment:
         """Where one of this bench's measurements was made."""
         return self._environments[measurement.environment]

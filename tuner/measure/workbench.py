@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError, UsageError
@@ -57,8 +57,11 @@ class Workbench:
     Use it as a context manager: leaving it ends the measuring processes. Builds and outputs stay in the folder.
 
     Attributes:
+        width: number of routes that are measured at once.
         artifacts: where the build of a measurement lies, by the measurement's identity.
     """
+
+    width: ClassVar[int] = 1
 
     def __init__(
         self, model: Model, backend: Backend, space: RouteSpace, folder: Path, config: BenchConfig, run: str = ""
