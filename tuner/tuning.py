@@ -90,6 +90,10 @@ class TuneConfig:
                 raise UsageError(f"{name} must be above 0, got {getattr(self, name)}")
         self.limit  # noqa: B018 - checks the metric
 
+    def per_round(self, width: int) -> int:
+        """Routes of a round, not fewer than the ``width`` that are measured at once."""
+        return max(math.ceil(self.builds / self.rounds), width)
+
     @property
     def limit(self) -> AccuracyLimit:
         """The accuracy limit."""
@@ -272,7 +276,7 @@ class _Tune:
         """Rounds of asking, measuring and telling, until the budget is spent."""
         strategy, self.view = self._strategy(bench)
         strategy.tell(self._explored())
-        per_round = max(math.ceil(self.config.builds / self.config.rounds), bench.width)
+        per_round = self.config.per_round(bench.width)
         while not self._spent():
             self.observer.stage("choosing routes")
             routes = strategy.ask(min(per_round, self.config.builds - len(self._explored())))

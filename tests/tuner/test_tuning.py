@@ -17,6 +17,7 @@ from routecast.datasets.measurement import Measurement, Purpose, Status
 from routecast.datasets.route import Route
 from routecast.tuner.confirmation import CONTROLS, Confirmation, control_margin, settled_control
 from routecast.tuner.results import TuneResult
+from routecast.tuner.tuning import TuneConfig
 
 COMMAND = [sys.executable, "-m", "routecast.tuner.cli"]
 
@@ -210,6 +211,11 @@ def test_a_win_needs_every_rebuild_beyond_the_control():
     assert not confirmation((0.90, 0.92), (0.97, 0.99)).wins(margin)
     assert not confirmation((0.90, 0.92), (0.91, 0.93), status=Status.INACCURATE).wins(margin)
     assert not confirmation((0.99, 1.01), (0.99, 1.01)).wins(margin)
+
+
+@pytest.mark.parametrize(("builds", "width", "expected"), [(8, 1, 2), (9, 1, 3), (8, 6, 6), (3, 0, 1)])
+def test_a_round_is_no_smaller_than_what_is_measured_at_once(builds, width, expected):
+    assert TuneConfig(builds=builds, rounds=4).per_round(width) == expected
 
 
 def control(low: float, high: float) -> Measurement:
