@@ -276,10 +276,10 @@ class _Tune:
         """Rounds of asking, measuring and telling, until the budget is spent."""
         strategy, self.view = self._strategy(bench)
         strategy.tell(self._explored())
-        per_round = self.config.per_round(bench.width)
         while not self._spent():
             self.observer.stage("choosing routes")
-            routes = strategy.ask(min(per_round, self.config.builds - len(self._explored())))
+            left = self.config.builds - len(self._explored())
+            routes = strategy.ask(min(self.config.per_round(bench.width), left))
             if not routes:
                 return
             self._predict(self.view, routes)
