@@ -44,6 +44,15 @@ class GraphFacts:
             successors[producer].append(consumer)
         return successors
 
+    def before(self, node: Node, *ops: str) -> list[Node]:
+        """Operators of the types that a node reads from, in the order of its inputs."""
+        made = self._producers
+        return [made[tensor] for tensor in node.inputs if tensor in made and made[tensor].op in ops]
+
+    @cached_property
+    def _producers(self) -> dict[int, Node]:
+        return {tensor: node for node in self.graph.nodes for tensor in node.outputs if tensor >= 0}
+
     def constant_inputs(self, node: Node) -> list[bool]:
         """For each input present, whether it is an initialiser or the output of a Constant operator."""
         return [self._constant(tensor) for tensor in node.inputs if tensor >= 0]

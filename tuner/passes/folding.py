@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from onnx import ModelProto
 
-from routecast.datasets.graph import Graph
+from routecast.datasets.graph import Graph, Node
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.passes.base import GraphPass, PassContext, PassFailed
 from routecast.tuner.passes.constants import lift_constants
@@ -69,12 +69,11 @@ class Folding(GraphPass):
 
 def _has_foldable_norm(facts: GraphFacts) -> bool:
     """Whether some BatchNormalization alone reads the operator before it, whose constant weights nothing else reads."""
-    producers = {tensor: node for node in facts.graph.nodes for tensor in node.outputs}
-    for node in facts.graph.nodes:
-        before = producers.get(node.inputs[0]) if node.op == "BatchNormalization" else None
-        if before is None or before.op not in _FOLDABLE_INTO or not all(facts.constant_inputs(node)[1:]):
-            continue
-        alone = (node.inputs[0], *(tensor for tensor in before.inputs[1:] if tensor >= 0))
-        if all(facts.constant_inputs(before)[1:]) and all(facts.reads[tensor] == 1 for tensor in alone):
-            return True
-    return False
+    norms = [node for node in facts.graph.nodes if node.op == "BatchNormalization"]
+    return any(_foldable(facts, before, norm) for norm in norms for before in facts.before(norm, *_FOLDABLE_INTO))
+
+
+def _foldable(facts: GraphFacts, before: Node, norm: Node) -> bool:
+    alone = (norm.inputs[0], *(tensor for tensor in before.inputs[1:] if tensor >= 0))
+    constant = facts.constant_inputs(before)[1:] + facts.constant_inputs(norm)[1:]
+    return all(constant) and all(facts.reads[tensor] == 1 for tensor in alone)

@@ -38,13 +38,13 @@ class Raising(GraphPass):
             _GELU: facts.has("Erf") and not facts.has("Gelu"),
             _NORM: facts.follows("ReduceMean", "Sub") and facts.has("Sqrt") and not facts.has("LayerNormalization"),
             _ATTENTION: facts.follows("Softmax", "MatMul")
-            and bool(_attention_products(graph))
+            and bool(_attention_products(facts))
             and not facts.has("Attention"),
         }
         values = {
             _GELU: (RAISED,),
             _NORM: (RAISED,),
-            _ATTENTION: (RAISED, PLAIN) if _scaled_before(graph) else (RAISED,),
+            _ATTENTION: (RAISED, PLAIN) if _scaled_before(facts) else (RAISED,),
         }
         helps = {
             _GELU: "replace x * (1 + erf(x / sqrt 2)) / 2 by Gelu",
@@ -83,28 +83,21 @@ class Raising(GraphPass):
         return onnx_ir.serde.serialize_model(graph)
 
 
-def _attention_products(graph: Graph) -> list[Node]:
+def _attention_products(facts: GraphFacts) -> list[Node]:
     """Products of query and key: a Softmax of four dimensions comes after each, a scale and a mask at most between."""
-    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
     found = []
-    for node in graph.nodes:
-        shape = graph.tensors[node.outputs[0]].shape
+    for node in facts.graph.nodes:
+        shape = facts.graph.tensors[node.outputs[0]].shape
         if node.op == "Softmax" and shape is not None and len(shape) == 4:
-            masked = _before(node, ("Add",), producers)
-            scaled = [each for one in (node, *masked) for each in (one, *_before(one, _SCALES, producers))]
-            found += [product for one in scaled for product in _before(one, ("MatMul",), producers)]
+            masked = facts.before(node, "Add")
+            scaled = [each for one in (node, *masked) for each in (one, *facts.before(one, *_SCALES))]
+            found += [product for one in scaled for product in facts.before(one, "MatMul")]
     return found
 
 
-def _scaled_before(graph: Graph) -> bool:
+def _scaled_before(facts: GraphFacts) -> bool:
     """Whether query or key is scaled before their product."""
-    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
-    return any(_before(product, _SCALES, producers) for product in _attention_products(graph))
-
-
-def _before(node: Node, ops: tuple[str, ...], producers: dict[int, Node]) -> list[Node]:
-    """Operators of some types that a node reads from."""
-    return [producers[tensor] for tensor in node.inputs if tensor in producers and producers[tensor].op in ops]
+    return any(facts.before(product, *_SCALES) for product in _attention_products(facts))
 
 
 @cache
