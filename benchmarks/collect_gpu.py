@@ -97,7 +97,7 @@ def main() -> None:
     names = [
         item.name for item in gpu_networks() if not item.held_out and (item.name in options.only or not options.only)
     ]
-    names.sort(key=times.__getitem__)
+    mine = sorted(names[part::parts], key=times.__getitem__)  # shared out first: shares must not depend on the history
     began = time.time()
     until = began + 60 * options.minutes
 
@@ -109,7 +109,7 @@ def main() -> None:
             print(f"{name}: FAILED: its process ended with exit status {process.exitcode}", flush=True)
 
     with ThreadPoolExecutor(options.processes) as pool:
-        for _ in pool.map(lambda name: run(name) if time.time() < until else None, names[part::parts]):
+        for _ in pool.map(lambda name: run(name) if time.time() < until else None, mine):
             pass
     measured = len(known(options.folder, options.known)) - before
     seconds = time.time() - began

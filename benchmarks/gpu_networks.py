@@ -190,8 +190,8 @@ _TRANSFORMERS = (
     ("Phi", {"num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8,
              "use_cache": False}, "phi", 4, (_TOKENS, 128), 18),
 )  # fmt: skip
-# Families of transformers and of trained networks from wheels that are held out, as ``held out`` says for timm.
-_HELD_OUT = ("phi", "yolo", "ocr_recognition")
+# Families among them that are held out.
+_HELD_OUT = ("phi",)
 
 
 def _image(batch: int, size: int, channels: int = 3) -> dict[str, Input]:
@@ -275,7 +275,7 @@ _ZOO = (
 def gpu_networks() -> tuple[Network, ...]:
     """Every network that can be made here, families taking turns, so that a collection cut short still holds many."""
     found = [_zoo(spec) for spec in _ZOO]
-    found += [network for network in wheels.networks() if network.family in _HELD_OUT]
+    found += [network for network in wheels.networks() if network.held_out]
     if _have("timm"):
         found += [_timm(*entry) for entry in _TIMM]
     if _have("torchvision"):
