@@ -21,6 +21,7 @@ from pathlib import Path
 
 from gpu_networks import gpu_networks
 
+from routecast.costmodel import BUILTIN as COST_MODEL
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.records import BUILTIN, Records
@@ -68,7 +69,16 @@ def collect_one(name: str, options: argparse.Namespace, until: float) -> None:
     network = next(item for item in gpu_networks() if item.name == name)
     held = known(options.folder, options.known)
     minutes = max(0.0, until - time.time()) / 60
-    config = CollectConfig(options.backend, options.routes, options.seed, options.timeout, minutes, TIMING)
+    config = CollectConfig(
+        options.backend,
+        options.routes,
+        options.favourites,
+        COST_MODEL,
+        seed=options.seed,
+        timeout_s=options.timeout,
+        minutes=minutes,
+        timing=TIMING,
+    )
     with Journal(options.folder / f"history-{time.time_ns()}-{os.getpid()}.jsonl") as journal:
         summary = collect([network], journal, config, Log(), held)
     for skipped, reason in summary.skipped.items():
@@ -84,6 +94,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--routes", type=int, default=20)
+    parser.add_argument("--favourites", type=int, default=0, help="of the shipped cost model, beside the routes")
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", default="0/1", help="I/N: of the networks, every N-th from the I-th on")

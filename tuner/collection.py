@@ -9,12 +9,14 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from routecast.datasets.environment import Environment
+from routecast.datasets.errors import UsageError
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
@@ -27,8 +29,10 @@ from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured,
 from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.workbench import EXPLORE, BenchConfig
 from routecast.tuner.results import Observer, best_of
+from routecast.tuner.search import favourites
 
 if TYPE_CHECKING:
+    from routecast.costmodel import Ensemble
     from routecast.datasets.history import History
     from routecast.datasets.zoo import Network
 
@@ -62,7 +66,10 @@ class CollectConfig:
 
     Attributes:
         backend: what builds and runs.
-        per_network: routes per network, the A/A control not counted.
+        per_network: routes per network drawn at random, the A/A control not counted.
+        favourites: further routes per network that a cost model thinks best. A search goes where the cost model hopes
+            for too much, and random routes hardly ever show that it does.
+        cost_model: folder of that cost model; None is the champion of the registry, or the shipped one without it.
         seed: of the choice of routes and of inputs.
         timeout_s: of one route, in seconds.
         minutes: no new route is begun after this time; None sets no limit.
@@ -71,6 +78,8 @@ class CollectConfig:
 
     backend: str = "onnxruntime"
     per_network: int = 42
+    favourites: int = 0
+    cost_model: str | Path | None = None
     seed: int = 0
     timeout_s: float = 60.0
     minutes: float | None = None
@@ -148,7 +157,7 @@ def collect(
     config, observer = config or CollectConfig(), observer or Observer()
     backend = get_backend(config.backend)
     collection = _Collection(store, known or Records(), config, observer)
-    observer.started(len(networks) * (config.per_network + 1))
+    observer.started(len(networks) * (1 + config.per_network + config.favourites))
     subjects = collection.subjects(networks)
     with contextlib.ExitStack() as stack:
         stack.callback(observer.finished)
@@ -208,14 +217,33 @@ class _Collection:
     def plan(self, model: Model, space: RouteSpace, environment: Environment) -> list[Task]:
         """What is missing of a network in an environment."""
         seed = zlib.crc32(f"{model.name} {self.config.seed}".encode())
-        routes = plan(space, self.config.per_network, seed)
+        routes = plan(space, self.config.per_network, seed) + self._favourites(model, space, environment, seed)
         tasks = [Task(Route(), Purpose.CONTROL), *(Task(route) for route in routes)]
         known = self._known(model, environment, [task.route for task in tasks])
         self.total += len(tasks)
-        missing = [task for task in tasks if task.route not in known]
+        missing = [task for task in dict.fromkeys(tasks) if task.route not in known]
         if missing:
             self.store.add_graph(model.graph)
         return missing
+
+    def _favourites(self, model: Model, space: RouteSpace, environment: Environment, seed: int) -> list[Route]:
+        """What the cost model thinks best of this network."""
+        if self.cost_model is None:
+            return []
+        view = self.cost_model.view(model.graph, environment)
+        return favourites(space, view, self.config.favourites, seed)
+
+    @cached_property
+    def cost_model(self) -> Ensemble | None:
+        """What chooses favourites, None when none are wanted."""
+        if not self.config.favourites:
+            return None
+        from routecast.training import find_cost_model
+
+        found = find_cost_model(self.config.cost_model)
+        if found is None:
+            raise UsageError("no cost model is at hand to name favourites: `routecast train` makes one")
+        return found
 
     def _known(self, model: Model, here: Environment, routes: Sequence[Route]) -> set[Route]:
         """Those of some routes of a model that were measured on this kind of device."""

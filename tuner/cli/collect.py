@@ -24,6 +24,10 @@ def collect(
     family: Annotated[list[str] | None, typer.Option(help="Networks of this family; may be repeated.")] = None,
     backend: options.BackendOption = "onnxruntime",
     per_network: Annotated[int, typer.Option(min=1, help="Routes per network.")] = 42,
+    favourites: Annotated[
+        int, typer.Option(min=0, help="Further routes per network: those that the cost model thinks best.")
+    ] = 0,
+    cost_model: options.CostModelOption = None,
     seed: options.SeedOption = 0,
     timeout: Annotated[float, typer.Option(help="Seconds for one route.")] = 60.0,
     minutes: Annotated[float | None, typer.Option(help="Begin no new route after this time.")] = None,
@@ -44,7 +48,7 @@ def collect(
 
     say_if_interrupted(context, "every measurement made so far is kept; the same command goes on from there")
     chosen = _chosen(network or [], family or [])
-    config = CollectConfig(backend, per_network=per_network, seed=seed, timeout_s=timeout, minutes=minutes)
+    config = CollectConfig(backend, per_network, favourites, cost_model, seed, timeout, minutes)
     with Journal(journal) if journal else History(history) as store:
         progress = TerminalProgress(console(err=True), several_models=True)
         summary = run(chosen, store, config, progress, ray=ray)

@@ -10,7 +10,7 @@ from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.fast import FastSearch
 from routecast.tuner.search.mixed import MixedSearch
-from routecast.tuner.search.model import ModelSearch
+from routecast.tuner.search.model import ModelSearch, favourites
 from routecast.tuner.search.random import RandomSearch
 from routecast.tuner.search.tpe import TpeSearch
 
@@ -21,6 +21,7 @@ __all__ = [
     "RandomSearch",
     "Strategy",
     "TpeSearch",
+    "favourites",
     "make_strategy",
     "strategy_names",
 ]
