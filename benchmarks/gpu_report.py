@@ -38,17 +38,17 @@ def tunes(rows: Sequence[Row]) -> list[Row]:
 
 
 def by_network(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Tunes with the first seed by network and search."""
+    """The first tune with the first seed by network and search."""
     found: dict[str, dict[str, Row]] = {}
     for row in tunes(rows):
-        if row["seed"] == 0:
+        if row["seed"] == 0 and row.get("time", 1) == 1:
             found.setdefault(row["network"], {})[row["search"]] = row
     return found
 
 
 def outcome(ours: Row, theirs: Row) -> str:
-    """``wins`` or ``loses`` when the intervals of the two confirmed ratios are apart, else ``ties``."""
-    if ours["winner"] == theirs["winner"]:
+    """``wins`` or ``loses`` when two confirmed ratios differ by more than A/A may, and so do their intervals."""
+    if ours["winner"] == theirs["winner"] or abs(math.log(ours["ratio"] / theirs["ratio"])) <= EQUAL:
         return "ties"
     if ours["high"] < theirs["low"]:
         return "wins"
@@ -73,7 +73,7 @@ def against(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def repeated(rows: Sequence[Row]) -> dict[str, Row]:
-    """Tunes of one network with several seeds: whether all agree on the winner, or tie."""
+    """Tunes of one network again and with other seeds: whether all agree on the winner, or tie."""
     found: dict[str, list[Row]] = {}
     for row in tunes(rows):
         if row["search"] == OURS:
@@ -83,12 +83,21 @@ def repeated(rows: Sequence[Row]) -> dict[str, Row]:
             "seeds": [row["seed"] for row in same],
             "winners": [row["winner"] for row in same],
             "ratios": [[row["ratio"], row["low"], row["high"]] for row in same],
-            "agree": len({row["winner"] for row in same}) == 1,
-            "tie": all(outcome(one, other) == "ties" for one in same for other in same),
+            "again": agreement([row for row in same if row["seed"] == 0]),
+            "other_seeds": agreement(same),
         }
         for name, same in found.items()
         if len(same) > 1
     }
+
+
+def agreement(same: Sequence[Row]) -> str:
+    """``agree`` on the winner, ``tie``, or ``differ``; ``once`` when there is nothing to compare."""
+    if len(same) < 2:
+        return "once"
+    if len({row["winner"] for row in same}) == 1:
+        return "agree"
+    return "tie" if all(outcome(one, other) == "ties" for one in same for other in same) else "differ"
 
 
 def controls(rows: Sequence[Row]) -> Row:

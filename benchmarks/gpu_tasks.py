@@ -60,6 +60,7 @@ class Task:
         network: name in ``gpu_networks``.
         search: one of ``SEARCHES``.
         seed: of the tune.
+        time: 1, or 2 and more for the same tune again.
         repeats: of the control.
         builds: routes of the tune, 0 for as many as all have.
         resume: whether a tune goes on with an interrupted one.
@@ -69,6 +70,7 @@ class Task:
     network: str
     search: str = "routecast"
     seed: int = 0
+    time: int = 1
     repeats: int = 1
     builds: int = 0
     resume: bool = False
@@ -76,7 +78,8 @@ class Task:
     @property
     def name(self) -> str:
         """Fit for a file."""
-        return "-".join([self.kind, self.network, self.search.replace(", ", "_").replace(" ", "_"), str(self.seed)])
+        search = self.search.replace(", ", "_").replace(" ", "_")
+        return "-".join([self.kind, self.network, search, str(self.seed), str(self.time)])
 
 
 @dataclass(frozen=True)

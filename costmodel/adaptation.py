@@ -6,11 +6,12 @@ Log ratios and accuracy losses. The error of the ensemble on route A, a set of t
     c(A, B)   = (sum of v_t over tokens in both) / sqrt(V_A V_B)
 
 where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of
-token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about: much of a
-latency, little of an accuracy loss, which the settings of the arithmetic decide alone.
+token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about: little of an
+accuracy loss, which the settings of the arithmetic decide alone; of a latency much under one compiler and little under
+another, so that several shares are weighed by how likely they make the evidence.
 Without evidence the variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from
 the measured interval), mean and variance are those of Gaussian process regression (Rasmussen & Williams,
-2006, eq. 2.23 and 2.24).
+2006, eq. 2.23 and 2.24), and the weight of a share is the marginal likelihood (eq. 2.30).
 
 Failures to build, load or run. Each token fails on its own with probability q_t (noisy-or). q_t has a Beta prior worth
 ``PRIOR_COUNT`` observations around the predicted failure of the token alone; a route that ended ok clears all
@@ -33,7 +34,7 @@ from routecast.costmodel.base import Array
 from routecast.costmodel.features import Token
 from routecast.datasets.route import Route
 
-RATIO_RHO, LOSS_RHO = 0.3, 0.05
+RATIO_RHOS, LOSS_RHOS = (0.03, 0.3), (0.05,)
 PRIOR_COUNT = 0.5
 _EM_STEPS = 20
 
@@ -48,7 +49,7 @@ class Evidence:
         noise: standard deviation of what was measured, shape (n,).
         std: standard deviation of the prediction, shape (n,).
         variance: of the prediction of each token alone, for every token of these routes.
-        rho: share of the error that is a route's own.
+        rhos: shares of the error that may be a route's own.
     """
 
     routes: tuple[Route, ...]
@@ -56,7 +57,7 @@ class Evidence:
     noise: Array
     std: Array
     variance: Mapping[Token, float]
-    rho: float = RATIO_RHO
+    rhos: tuple[float, ...] = RATIO_RHOS
 
 
 def posterior(evidence: Evidence, routes: Sequence[Route], std: Array, total: Array) -> tuple[Array, Array]:
@@ -71,19 +72,35 @@ def posterior(evidence: Evidence, routes: Sequence[Route], std: Array, total: Ar
     Returns:
         What to add to each prediction, and the standard deviation left, both of shape (R,).
     """
+    found = [_regression(evidence, rho, routes, std, total) for rho in evidence.rhos]
+    shift, variance, likelihood = (np.stack(values) for values in zip(*found, strict=True))
+    weight = np.exp(likelihood - likelihood.max())
+    weight /= weight.sum()
+    mean = weight @ shift
+    return mean, np.sqrt(weight @ (variance + np.square(shift - mean)))
+
+
+def _regression(
+    evidence: Evidence, rho: float, routes: Sequence[Route], std: Array, total: Array
+) -> tuple[Array, Array, float]:
+    """Mean and variance of the errors of R routes if ``rho`` is right, and the log of how likely the evidence is then.
+
+    The likelihood is up to a factor that is the same for each ``rho``.
+    """
     columns = {token: column for column, token in enumerate(evidence.variance)}
     root = np.sqrt(np.array(list(evidence.variance.values())))
     known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
-    prior = evidence.std[:, None] * evidence.std * _kernel(evidence.rho, known, known)
+    prior = evidence.std[:, None] * evidence.std * _kernel(rho, known, known)
     prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
-    cross = std[:, None] * evidence.std * _kernel(evidence.rho, asked, known, total)
+    cross = std[:, None] * evidence.std * _kernel(rho, asked, known, total)
     place = {route: index for index, route in enumerate(evidence.routes)}
     for row, route in enumerate(routes):
         if route in place:
             cross[row, place[route]] = std[row] * evidence.std[place[route]]
     gain = np.linalg.solve(prior, cross.T).T
     left = np.square(std) - np.einsum("rn,rn->r", gain, cross)
-    return gain @ evidence.error, np.sqrt(np.clip(left, 0.0, None))
+    misfit = evidence.error @ np.linalg.solve(prior, evidence.error) + np.linalg.slogdet(prior).logabsdet
+    return gain @ evidence.error, np.clip(left, 0.0, None), -misfit / 2
 
 
 def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from routecast.costmodel.adaptation import (
-    LOSS_RHO,
-    RATIO_RHO,
+    LOSS_RHOS,
+    RATIO_RHOS,
     Evidence,
     correct_failures,
     posterior,
@@ -59,8 +59,8 @@ class EnsembleView(ModelView):
         self._warnings = warnings
         self._most_loss = most_loss
         self._measured = measured
-        self._ratio = _Quantity(self, "log_ratio", RATIO_RHO)
-        self._loss = _Quantity(self, "log_loss", LOSS_RHO)
+        self._ratio = _Quantity(self, "log_ratio", RATIO_RHOS)
+        self._loss = _Quantity(self, "log_loss", LOSS_RHOS)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -159,10 +159,10 @@ class EnsembleView(ModelView):
 class _Quantity:
     """A quantity of routes that measurements correct: log ratio or accuracy loss."""
 
-    def __init__(self, view: EnsembleView, name: str, rho: float) -> None:
+    def __init__(self, view: EnsembleView, name: str, rhos: tuple[float, ...]) -> None:
         self._view = view
         self._name = name
-        self._rho = rho
+        self._rhos = rhos
 
     def corrected(self, routes: Sequence[Route], tokens: RouteTokens, scores: MemberScores) -> Bounds:
         """Interval for R routes."""
@@ -194,7 +194,7 @@ class _Quantity:
             noise=np.array([item.noise if self._name == "log_ratio" else _LOSS_NOISE for item in known]),
             std=bounds.std,
             variance=self._variance(_tokens(routes)),
-            rho=self._rho,
+            rhos=self._rhos,
         )
 
     def _variance(self, tokens: Sequence[Token] | Mapping[Token, int]) -> dict[Token, float]:

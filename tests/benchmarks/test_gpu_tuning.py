@@ -12,7 +12,7 @@ import pytest
 from gpu_report import against, by_network, controls, outcome, read_rows, repeated, show
 from gpu_spaces import AsTrtexec, AsTrtexecInHalf, TrtexecSpace
 from gpu_tasks import SEARCHES, Setting, Task, add_row, tune_row
-from gpu_tuning import CONTROLS, MAIN, lanes, plan
+from gpu_tuning import CONTROLS, MAIN, REPEATED, SEEDS, lanes, plan
 from rich.console import Console
 
 from routecast.costmodel import BUILTIN as COST_MODEL
@@ -88,9 +88,11 @@ def test_every_search_is_planned_for_every_network_and_what_matters_most_comes_f
     assert len(set(tasks)) == len(tasks)
     tuned = {(task.network, task.search) for task in tasks if task.kind == "tune" and task.seed == 0}
     assert tuned >= {(network, search) for network in MAIN for search in SEARCHES}
-    assert {(task.network, task.search) for task in tasks[: 2 * len(MAIN)]} == {
-        (network, search) for network in MAIN for search in ("routecast", "fast")
-    }
+    assert [(task.network, task.search, task.seed) for task in tasks[: len(MAIN)]] == [
+        (network, "routecast", 0) for network in MAIN
+    ]
+    repeats = {(task.network, task.seed) for task in tasks if task.kind == "tune" and task.seed}
+    assert repeats == {(network, seed) for network in REPEATED for seed in SEEDS}
     assert sum(task.repeats for task in tasks if task.kind == "control") >= CONTROLS
 
 
@@ -165,6 +167,8 @@ def test_a_search_wins_only_when_the_intervals_are_apart() -> None:
     assert outcome(fast, row()) == "loses"
     assert outcome(row(), row(winner="y=1", ratio=0.52, low=0.505, high=0.53)) == "ties"
     assert outcome(row(), row(low=0.6, high=0.7)) == "ties"
+    assert outcome(row(low=0.4999, high=0.5001), row(winner="y=1", ratio=0.502, low=0.501, high=0.503)) == "ties"
+    assert outcome(row(low=0.4999, high=0.5001), row(winner="y=1", ratio=0.504, low=0.503, high=0.505)) == "wins"
 
 
 def test_searches_are_compared_on_networks_that_both_tuned() -> None:
@@ -188,9 +192,9 @@ def test_searches_are_compared_on_networks_that_both_tuned() -> None:
 def test_repeated_tunes_agree_tie_or_differ() -> None:
     other = row("b", seed=1, winner="y=1", ratio=0.505, low=0.495, high=0.515)
     apart = row("c", seed=1, winner="y=1", ratio=0.7, low=0.69, high=0.71)
-    found = repeated([row("a"), row("a", seed=1), row("b"), other, row("c"), apart, row("d")])
-    assert {name: (each["agree"], each["tie"]) for name, each in found.items()} == {
-        "a": (True, True), "b": (False, True), "c": (False, False),
+    found = repeated([row("a"), row("a", seed=1), row("b"), other, row("c"), row("c", time=2), apart, row("d")])
+    assert {name: (each["again"], each["other_seeds"]) for name, each in found.items()} == {
+        "a": ("once", "agree"), "b": ("once", "tie"), "c": ("agree", "differ"),
     }  # fmt: skip
 
 

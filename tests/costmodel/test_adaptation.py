@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from routecast.costmodel.adaptation import (
-    RATIO_RHO,
+    RATIO_RHOS,
     Evidence,
     correct_failures,
     posterior,
@@ -31,21 +32,36 @@ def total(routes: list[Route]) -> np.ndarray:
     return np.array([sum(VARIANCE[token] for token in route.items()) for route in routes])
 
 
+def covariance(left: Route, right: Route, first: float, second: float, rho: float) -> float:
+    shared = sum(VARIANCE[token] for token in left.items() if token in right.items())
+    cosine = shared / np.sqrt(total([left])[0] * total([right])[0])
+    return float(first * second * ((1 - rho) * cosine + rho * (left == right)))
+
+
 def test_matches_the_formula_written_out() -> None:
     known, asked = [Route([A]), Route([A, B])], [Route([A]), Route([B]), Route([A, C]), Route([C])]
     std = np.array([0.2, 0.1, 0.3, 0.2])
     found = evidence(known, [0.5, -0.1])
-
-    def covariance(left: Route, right: Route, first: float, second: float) -> float:
-        shared = sum(VARIANCE[token] for token in left.items() if token in right.items())
-        cosine = shared / np.sqrt(total([left])[0] * total([right])[0])
-        return float(first * second * ((1 - RATIO_RHO) * cosine + RATIO_RHO * (left == right)))
-
-    prior = np.array([[covariance(x, y, 0.2, 0.2) for y in known] for x in known]) + 1e-4 * np.eye(2)
-    cross = np.array([[covariance(x, y, s, 0.2) for y in known] for x, s in zip(asked, std, strict=True)])
+    weights, shifts, variances = [], [], []
+    for rho in RATIO_RHOS:
+        prior = np.array([[covariance(x, y, 0.2, 0.2, rho) for y in known] for x in known]) + 1e-4 * np.eye(2)
+        cross = np.array([[covariance(x, y, s, 0.2, rho) for y in known] for x, s in zip(asked, std, strict=True)])
+        weights.append(multivariate_normal(np.zeros(2), prior).pdf(found.error))
+        shifts.append(cross @ np.linalg.solve(prior, found.error))
+        variances.append(std**2 - np.diag(cross @ np.linalg.solve(prior, cross.T)))
+    weight = np.array(weights) / sum(weights)
+    mean = weight @ np.array(shifts)
     shift, left = posterior(found, asked, std, total(asked))
-    assert shift == pytest.approx(cross @ np.linalg.solve(prior, found.error))
-    assert left == pytest.approx(np.sqrt(std**2 - np.diag(cross @ np.linalg.solve(prior, cross.T))))
+    assert shift == pytest.approx(mean)
+    assert left == pytest.approx(np.sqrt(weight @ np.array(variances) + weight @ (np.array(shifts) - mean) ** 2))
+
+
+def test_routes_that_err_alike_say_that_what_they_do_not_share_matters_little() -> None:
+    known = [Route([A, B]), Route([A, C])]
+    std = np.full(1, 0.2)
+    alike = posterior(evidence(known, [0.3, 0.3]), [Route([A])], std, total([Route([A])]))[1]
+    unlike = posterior(evidence(known, [0.3, -0.3]), [Route([A])], std, total([Route([A])]))[1]
+    assert alike[0] < 0.8 * unlike[0]
 
 
 def test_measured_route_becomes_what_was_measured() -> None:

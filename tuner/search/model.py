@@ -94,28 +94,10 @@ class ModelSearch(Strategy):
             candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
         else:
             candidates = Scores.of(view, [route for route in self.candidates if self._is_new(route)])
-        first = [] if self._told else self._arithmetics(candidates)[: count - 1]
         last = self._builds is not None and self._asked + count >= self._builds
         attitude = _EXPLOITING if last else _EXPLORING
         alone = Scores.of(view, self.space.single_changes())
-        batch = choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
-        return list(dict.fromkeys([*first, *batch]))
-
-    def _arithmetics(self, candidates: Scores) -> list[Route]:
-        """The most promising route of each other arithmetic, such as a quantisation: each is measured once, first.
-
-        Arithmetic is the greatest lever, and a kind of network that the history does not hold may answer to it like no
-        other: a cost model that is wrong there would never find out.
-        """
-        values = [
-            (knob.name, value)
-            for knob in self.space.knobs
-            if knob.changes_numerics and knob.stage == "build" and not knob.requires
-            for value in knob.alternatives
-        ]
-        promising = candidates.leading(len(candidates.routes))
-        found = (next((route for route in promising if route.get(name) == value), None) for name, value in values)
-        return [route for route in found if route is not None]
+        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
 
     def _scan(self) -> Iterator[Route]:
         """Single changes of the best route measured and of the default route, the most promising first."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from routecast.datasets.route import Route, RouteSpace
+from routecast.datasets.route import Route
 from routecast.tuner.search import make_strategy
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.pool import Scores, grow_pool
@@ -115,17 +115,3 @@ def test_when_nothing_improves_the_better_prediction_is_chosen():
     assert [str(route) for route in chosen] == ["c.d=on", "a.b=on"]
     none_left = scores.without({Route({"a.b": "on"}), Route({"c.d": "on"})})
     assert choose_batch(none_left, 3, 0.0, NOTHING, np.random.default_rng(0)) == []
-
-
-def test_each_other_arithmetic_is_measured_once_in_the_first_round(lab, make_view):
-    """However little the view thinks of one; its best company is chosen for it."""
-    knobs = [replace(knob, stage="build") if knob.changes_numerics else knob for knob in lab.space.knobs]
-    view = make_view(
-        effects={("precision.kind", "dynamic"): 0.9, ("precision.kind", "int8"): -0.6, ("graph.level", "off"): 0.6}
-    )
-    strategy = make_strategy("model", RouteSpace(tuple(knobs)), view=view, pool=500, builds=8)
-    first = strategy.ask(4)
-    assert [route.get("precision.kind") for route in first[:2]] == ["dynamic", "int8"]
-    assert "graph.level" not in first[0]
-    strategy.tell(lab.measure(first))
-    assert "dynamic" not in [route.get("precision.kind") for route in strategy.ask(4)]
