@@ -48,6 +48,11 @@ class Environment:
         """Major and minor version of the backend, as ``1.20``; empty when unknown."""
         return ".".join(self.backend_version.split(".")[:2])
 
+    def comparable(self, other: Environment) -> bool:
+        """Whether measurements made here and there may stand for each other: same device, backend and versions."""
+        mine, theirs = ((each.backend, each.backend_version, each.tuner_version, each.device) for each in (self, other))
+        return mine == theirs
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""
         return asdict(self)

@@ -9,7 +9,6 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,6 +152,9 @@ def collect(
         observer: is told what happens.
         known: measurements that need not be made again.
         ray: address of a Ray cluster whose workers measure instead of this machine, each kind of device every network.
+
+    Raises:
+        UsageError: favourites are wanted, and there is no cost model.
     """
     config, observer = config or CollectConfig(), observer or Observer()
     backend = get_backend(config.backend)
@@ -180,6 +182,7 @@ class _Collection:
         self.store = store
         self.known = known.merged(store.records()) if isinstance(store, Journal) else known
         self.config = config
+        self.cost_model = _cost_model(config) if config.favourites else None
         self.observer = observer
         self.run = uuid.uuid4().hex[:12]
         self.began = time.monotonic()
@@ -233,29 +236,17 @@ class _Collection:
         view = self.cost_model.view(model.graph, environment)
         return favourites(space, view, self.config.favourites, seed)
 
-    @cached_property
-    def cost_model(self) -> Ensemble | None:
-        """What chooses favourites, None when none are wanted."""
-        if not self.config.favourites:
-            return None
-        from routecast.training import find_cost_model
-
-        found = find_cost_model(self.config.cost_model)
-        if found is None:
-            raise UsageError("no cost model is at hand to name favourites: `routecast train` makes one")
-        return found
-
     def _known(self, model: Model, here: Environment, routes: Sequence[Route]) -> set[Route]:
         """Those of some routes of a model that were measured on this kind of device."""
         found = {
             item.route
             for item in self.known.measurements
             if item.fingerprint == model.graph.fingerprint
-            and comparable(self.known.environments[item.environment], here)
+            and here.comparable(self.known.environments[item.environment])
         }
         if isinstance(self.store, Journal):
             return found
-        places = [identity for identity, place in self.store.environments().items() if comparable(place, here)]
+        places = [identity for identity, place in self.store.environments().items() if here.comparable(place)]
         return found | self.store.known(model.graph.fingerprint, places, routes)
 
     def keep(self, outcome: Outcome) -> None:
@@ -277,11 +268,11 @@ class _Collection:
         return CollectSummary(self.measured, self.ok, self.skipped, time.monotonic() - self.began)
 
 
-def comparable(one: Environment, other: Environment) -> bool:
-    """Whether measurements of two environments may stand for each other: same device, backend and versions."""
-    return (one.backend, one.backend_version, one.tuner_version, one.device) == (
-        other.backend,
-        other.backend_version,
-        other.tuner_version,
-        other.device,
-    )
+def _cost_model(config: CollectConfig) -> Ensemble:
+    """What chooses favourites."""
+    from routecast.training import find_cost_model
+
+    found = find_cost_model(config.cost_model)
+    if found is None:
+        raise UsageError("no cost model is at hand to name favourites: `routecast train` makes one")
+    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from routecast.costmodel.base import MOST_LOSS
-from routecast.costmodel.repeats import METRIC
+from routecast.costmodel.repeats import METRIC, combine
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
@@ -210,6 +210,7 @@ class _Tune:
         self.observer = observer
         self.ray = ray
         self.measurements: list[Measurement] = list(store.measurements(run=state.run))
+        self.earlier: list[Measurement] = []
         self.warnings: tuple[str, ...] = ()
         self.cost_model = ""
         self.view: ModelView | None = None
@@ -272,10 +273,34 @@ class _Tune:
     def _explored(self) -> list[Measurement]:
         return [item for item in self.measurements if item.purpose is Purpose.EXPLORE]
 
+    def _remembered(self, bench: Bench) -> list[Measurement]:
+        """What earlier runs measured of this model on this kind of device, of routes that may be tried and pass now."""
+        here = bench.environment
+        places = {identity for identity, place in self.store.environments().items() if here.comparable(place)}
+        return [
+            item
+            for item in self.store.measurements(fingerprint=self.model.graph.fingerprint, lean=True)
+            if item.run != self.state.run
+            and item.environment in places
+            and item.purpose is not Purpose.CONTROL
+            and self._offered(item.route)
+            and not (item.ok and self.config.limit.reason({self.config.metric: math.inf, **item.accuracy}))
+        ]
+
+    def _offered(self, route: Route) -> bool:
+        try:
+            return not route.is_default and self.space.canonical(route) == route
+        except UsageError:
+            return False
+
     def _explore(self, bench: Bench) -> None:
         """Rounds of asking, measuring and telling, until the budget is spent."""
         strategy, self.view = self._strategy(bench)
-        strategy.tell(self._explored())
+        self.earlier = self._remembered(bench)
+        if self.earlier:
+            known = len({item.route for item in self.earlier})
+            self.observer.stage(f"{known} routes of this model are in the history")
+        strategy.tell([*self.earlier, *self._explored()])
         while not self._spent():
             self.observer.stage("choosing routes")
             left = self.config.builds - len(self._explored())
@@ -347,17 +372,16 @@ class _Tune:
 
     def _result(self, bench: Bench, control: Measurement) -> TuneResult:
         """Confirms the leading routes and writes everything down."""
-        leading = sorted(
-            (item for item in self._explored() if item.ok and (item.ratio or 1.0) < 1.0),
-            key=lambda item: item.log_ratio,
-        )[:CONFIRMED_ROUTES]
+        known = [*self.earlier, *self._explored()]
+        faster = [item for item in combine(known) if not item.failed and (item.log_ratio or 0.0) < 0.0]
+        leading = sorted(faster, key=lambda item: item.log_ratio or 0.0)[:CONFIRMED_ROUTES]
         confirmed = [self._confirm(bench, item.route) for item in leading]
         margin = control_margin(control)
         winners = [item for item in confirmed if item.wins(margin)]
         winner = min(winners, key=lambda item: item.ratio, default=Confirmation(Route(), ()))
         default_ms = control.default_ms or math.nan
         artifact = self._keep(bench, winner)  # may measure once more, which belongs to the result
-        if text := text_for_tuner(self.backend, self.space, winner.route, self.view, self._explored()):
+        if text := text_for_tuner(self.backend, self.space, winner.route, self.view, known):
             (self.state.output / TUNER_FILE).write_text(text)
         result = TuneResult(
             model_name=self.model.name,

@@ -1,6 +1,7 @@
 """Collecting: what is chosen, and that nothing held is measured again."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from routecast.datasets.errors import UsageError
 from routecast.datasets.history import History
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Purpose
@@ -103,3 +105,27 @@ def test_a_second_collection_adds_only_what_is_missing(kind, tmp_path):
     with kind(path.with_name(f"other-{path.name}")) as store:
         summary = collect([TINY], store, CollectConfig(per_network=2, timing=QUICK), known=known)
         assert summary.measured == 0
+
+
+def test_the_cost_models_favourites_are_measured_beside_the_random_routes(tmp_path):
+    config = CollectConfig(per_network=1, favourites=2, timing=QUICK)
+    with History(tmp_path / "h.db") as store:
+        summary = collect([TINY], store, config)
+        assert (
+            3 <= summary.measured <= 4
+        )  # the control, a random route and two favourites, one of them perhaps the same
+        routes = [item.route for item in store.measurements()]
+        assert collect([TINY], store, config).measured == 0
+    assert max(map(len, routes)) > 1
+    with History(tmp_path / "other.db") as store:
+        alone = collect([TINY], store, replace(config, per_network=0))
+        assert alone.measured == 3
+
+
+def test_favourites_need_a_cost_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("routecast.training.find_cost_model", lambda path: None)
+    with (
+        History(tmp_path / "h.db") as store,
+        pytest.raises(UsageError, match="no cost model is at hand to name favourites"),
+    ):
+        collect([TINY], store, CollectConfig(per_network=1, favourites=2, timing=QUICK))

@@ -1,10 +1,12 @@
 """The whole loop through the command line: a tune, a killed one that goes on, and models that cannot be tuned."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +73,33 @@ def test_tune_leaves_everything_a_user_needs(tuned):
         stored = list(history.measurements())
     assert [item.identity for item in stored] == [item.identity for item in result.measurements]
     assert "</html>" in (out / "report.html").read_text()
+
+
+def test_a_tune_goes_on_from_what_the_history_holds_of_the_model(tuned, tmp_path):
+    """Its routes are not explored again, the best of them is confirmed; those of other devices are left alone."""
+    folder, _ = tuned
+    network(tmp_path / "small.onnx")
+    shutil.copy(folder / "h.db", tmp_path / "h.db")
+    with History(tmp_path / "h.db") as history:
+        before = list(history.measurements())
+        known = next(item for item in before if item.purpose is Purpose.EXPLORE and item.ok)
+        lead = {"ratio": 0.1, "ratio_low": 0.0999, "ratio_high": 0.1001, "run": "other"}
+        elsewhere = replace(history.environment(known.environment), device="another")
+        history.add_environment(elsewhere)
+        routes = [Route({"session.prepacking": "off"}), Route({"session.memory_pattern": "off"})]
+        history.add(replace(known, **lead, identity="known"))
+        history.add(replace(known, **lead, identity="elsewhere", route=routes[0], environment=elsewhere.identity))
+        history.add(replace(known, **lead, identity="inaccurate", route=routes[1], accuracy={"cos": 0.5}))
+    options = ("--strategy", "random", "--builds", 2, "--seed", 7, "--history", "h.db", "--output", "again")
+    done = run("tune", "small.onnx", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = TuneResult.load(tmp_path / "again")
+    explored = {item.route for item in result.measurements if item.purpose is Purpose.EXPLORE}
+    confirmed = {item.route for item in result.measurements if item.purpose is Purpose.CONFIRM}
+    assert len(explored) == 2
+    assert not explored & {item.route for item in before}
+    assert known.route in confirmed
+    assert not confirmed & set(routes) - explored
 
 
 def test_the_exported_loader_runs_without_routecast(tuned):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from routecast.datasets.route import Route
-from routecast.tuner.search import make_strategy
+from routecast.tuner.search import favourites, make_strategy
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.pool import Scores, grow_pool
 
@@ -115,3 +115,14 @@ def test_when_nothing_improves_the_better_prediction_is_chosen():
     assert [str(route) for route in chosen] == ["c.d=on", "a.b=on"]
     none_left = scores.without({Route({"a.b": "on"}), Route({"c.d": "on"})})
     assert choose_batch(none_left, 3, 0.0, NOTHING, np.random.default_rng(0)) == []
+
+
+def test_favourites_promise_most_and_differ(lab, make_view):
+    view = make_view()
+    found = favourites(lab.space, view, 3, seed=1)
+    assert len(set(found)) == 3
+    assert Route() not in found
+    said = Scores.of(view, found).log_ratio
+    typical = Scores.of(view, lab.space.sample(200, np.random.default_rng(0))).log_ratio
+    assert said.max() < np.quantile(typical, 0.1)
+    assert favourites(lab.space, view, 3, seed=1) == found
