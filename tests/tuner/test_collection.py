@@ -111,9 +111,7 @@ def test_the_cost_models_favourites_are_measured_beside_the_random_routes(tmp_pa
     config = CollectConfig(per_network=1, favourites=2, timing=QUICK)
     with History(tmp_path / "h.db") as store:
         summary = collect([TINY], store, config)
-        assert (
-            3 <= summary.measured <= 4
-        )  # the control, a random route and two favourites, one of them perhaps the same
+        assert 3 <= summary.measured <= 4  # the control, two favourites, and a random route unless it is one of them
         routes = [item.route for item in store.measurements()]
         assert collect([TINY], store, config).measured == 0
     assert max(map(len, routes)) > 1
