@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from routecast.costmodel.base import Array
 from routecast.costmodel.features import Token
@@ -72,7 +73,16 @@ def posterior(evidence: Evidence, routes: Sequence[Route], std: Array, total: Ar
     Returns:
         What to add to each prediction, and the standard deviation left, both of shape (R,).
     """
-    found = [_regression(evidence, rho, routes, std, total) for rho in evidence.rhos]
+    columns = {token: column for column, token in enumerate(evidence.variance)}
+    root = np.sqrt(np.array(list(evidence.variance.values())))
+    known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
+    alike, alike_asked = _alike(known, known), _alike(asked, known, total)
+    itself, itself_asked = _same(evidence.routes, evidence.routes), _same(routes, evidence.routes)
+    found = []
+    for rho in evidence.rhos:
+        prior = evidence.std[:, None] * evidence.std * np.where(itself, 1.0, (1 - rho) * alike)
+        cross = std[:, None] * evidence.std * np.where(itself_asked, 1.0, (1 - rho) * alike_asked)
+        found.append(_regression(evidence.error, prior + np.diag(np.square(evidence.noise)), cross, np.square(std)))
     shift, variance, likelihood = (np.stack(values) for values in zip(*found, strict=True))
     weight = np.exp(likelihood - likelihood.max())
     weight /= weight.sum()
@@ -80,27 +90,29 @@ def posterior(evidence: Evidence, routes: Sequence[Route], std: Array, total: Ar
     return mean, np.sqrt(weight @ (variance + np.square(shift - mean)))
 
 
-def _regression(
-    evidence: Evidence, rho: float, routes: Sequence[Route], std: Array, total: Array
-) -> tuple[Array, Array, float]:
-    """Mean and variance of the errors of R routes if ``rho`` is right, and the log of how likely the evidence is then.
+def _regression(error: Array, prior: Array, cross: Array, variance: Array) -> tuple[Array, Array, float]:
+    """Mean and variance left of the errors of R routes, and the log of how likely the evidence is, up to a constant.
 
-    The likelihood is up to a factor that is the same for each ``rho``.
+    Args:
+        error: of the n routes measured, shape (n,).
+        prior: their covariance with noise, shape (n, n).
+        cross: covariance of the R routes with them, shape (R, n).
+        variance: of the R routes, shape (R,).
     """
-    columns = {token: column for column, token in enumerate(evidence.variance)}
-    root = np.sqrt(np.array(list(evidence.variance.values())))
-    known, asked = _indicators(evidence.routes, columns) * root, _indicators(routes, columns) * root
-    prior = evidence.std[:, None] * evidence.std * _kernel(rho, known, known)
-    prior[np.diag_indices_from(prior)] = np.square(evidence.std) + np.square(evidence.noise)
-    cross = std[:, None] * evidence.std * _kernel(rho, asked, known, total)
-    place = {route: index for index, route in enumerate(evidence.routes)}
-    for row, route in enumerate(routes):
-        if route in place:
-            cross[row, place[route]] = std[row] * evidence.std[place[route]]
     gain = np.linalg.solve(prior, cross.T).T
-    left = np.square(std) - np.einsum("rn,rn->r", gain, cross)
-    misfit = evidence.error @ np.linalg.solve(prior, evidence.error) + np.linalg.slogdet(prior).logabsdet
-    return gain @ evidence.error, np.clip(left, 0.0, None), -misfit / 2
+    left = variance - np.einsum("rn,rn->r", gain, cross)
+    misfit = error @ np.linalg.solve(prior, error) + np.linalg.slogdet(prior).logabsdet
+    return gain @ error, np.clip(left, 0.0, None), -misfit / 2
+
+
+def _same(left: Sequence[Route], right: Sequence[Route]) -> npt.NDArray[np.bool_]:
+    """Whether each route on the left is that on the right, of which there are no two alike."""
+    place = {route: index for index, route in enumerate(right)}
+    found = np.zeros((len(left), len(right)), dtype=bool)
+    for row, route in enumerate(left):
+        if route in place:
+            found[row, place[route]] = True
+    return found
 
 
 def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:
@@ -113,11 +125,12 @@ def _indicators(routes: Sequence[Route], columns: Mapping[Token, int]) -> Array:
     return found
 
 
-def _kernel(rho: float, left: Array, right: Array, left_total: Array | None = None) -> Array:
+def _alike(left: Array, right: Array, left_total: Array | None = None) -> Array:
+    """The c of the module between routes given by the roots of the variances of their tokens."""
     left_total = np.square(left).sum(1) if left_total is None else left_total
     norm = np.sqrt(np.maximum(left_total[:, None] * np.square(right).sum(1), 1e-30))
-    kernel: Array = (1 - rho) * (left @ right.T) / norm
-    return kernel
+    alike: Array = left @ right.T / norm
+    return alike
 
 
 def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]) -> dict[Token, float]:
