@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from routecast.costmodel.base import ModelView
 from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route, RouteSpace
@@ -17,14 +15,11 @@ from routecast.tuner.search.pool import Scores, grow_pool
 _EXPLORING = Attitude(std_factor=1.0, failure_power=1.0)
 _EXPLOITING = Attitude(std_factor=0.3, failure_power=1.0)
 _PARENTS = 8
-_POOL = 4096
 
 
 def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) -> list[Route]:
     """The ``count`` routes of a space that a cost model would measure first, were it free to choose."""
-    rng = np.random.default_rng(seed)
-    candidates = grow_pool(space, view, rng, _POOL)
-    return choose_batch(candidates, count, 0.0, Scores.of(view, space.single_changes()), rng, attitude=_EXPLORING)
+    return ModelSearch(space, seed=seed)._guided(view, count)  # guided even by a view that ``ask`` would not trust
 
 
 class ModelSearch(Strategy):
@@ -44,7 +39,7 @@ class ModelSearch(Strategy):
         *,
         seed: int = 0,
         view: ModelView | None = None,
-        pool: int = _POOL,
+        pool: int = 4096,
         builds: int | None = None,
         order: ModelView | None = None,
         candidates: Iterable[Route] | None = None,
