@@ -48,7 +48,15 @@ def collect(
 
     say_if_interrupted(context, "every measurement made so far is kept; the same command goes on from there")
     chosen = _chosen(network or [], family or [])
-    config = CollectConfig(backend, per_network, favourites, cost_model, seed, timeout, minutes)
+    config = CollectConfig(
+        backend,
+        per_network=per_network,
+        favourites=favourites,
+        cost_model=cost_model,
+        seed=seed,
+        timeout_s=timeout,
+        minutes=minutes,
+    )
     with Journal(journal) if journal else History(history) as store:
         progress = TerminalProgress(console(err=True), several_models=True)
         summary = run(chosen, store, config, progress, ray=ray)
