@@ -73,6 +73,7 @@ def collect_one(name: str, options: argparse.Namespace, until: float) -> None:
         options.backend,
         options.routes,
         options.favourites,
+        options.screens,
         COST_MODEL,
         seed=options.seed,
         timeout_s=options.timeout,
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--routes", type=int, default=20)
     parser.add_argument("--favourites", type=int, default=0, help="of the shipped cost model, beside the routes")
+    parser.add_argument("--screens", type=int, default=0, help="routes that change many knobs at once")
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", default="0/1", help="I/N: of the networks, every N-th from the I-th on")

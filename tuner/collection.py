@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.journal import Journal
@@ -23,6 +21,7 @@ from routecast.datasets.records import Records
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import one_line
 from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.designs import plan, screens
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured, measure_here
 from routecast.tuner.measure.timing import TimingConfig
@@ -34,13 +33,6 @@ if TYPE_CHECKING:
     from routecast.costmodel import Ensemble
     from routecast.datasets.history import History
     from routecast.datasets.zoo import Network
-
-SINGLE_CHANGES = 0.4
-CHANGES = (2, 5)
-# Where half precision is offered nearly every user takes it, so most routes are measured on top of it.
-USUAL = Route({"precision.policy": "fp16"})
-USUAL_SHARE = 0.75
-
 
 @dataclass(frozen=True)
 class CollectSummary:
@@ -68,7 +60,8 @@ class CollectConfig:
         per_network: routes per network drawn at random, the A/A control not counted.
         favourites: further routes per network that a cost model thinks best. A search goes where the cost model hopes
             for too much, and random routes hardly ever show that it does.
-        cost_model: folder of that cost model; None is the champion of the registry, or the shipped one without it.
+        screens: further routes per network with many knobs changed at once (see ``designs.screens``).
+        cost_model: folder of the cost model for these two; None is the champion of the registry, or the shipped one without it.
         seed: of the choice of routes and of inputs.
         timeout_s: of one route, in seconds.
         minutes: no new route is begun after this time; None sets no limit.
@@ -78,58 +71,12 @@ class CollectConfig:
     backend: str = "onnxruntime"
     per_network: int = 42
     favourites: int = 0
+    screens: int = 0
     cost_model: str | Path | None = None
     seed: int = 0
     timeout_s: float = 60.0
     minutes: float | None = None
     timing: TimingConfig = EXPLORE
-
-
-def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
-    """Chooses the routes to measure: two fifths change one knob, the others two to five.
-
-    The knobs to change are drawn group by group (see ``_changed``). Where the space offers fp16, that route is among
-    them, and three quarters of the others are changes of it, since that is where people start from. The order is
-    random, so that a collection cut short still holds every kind.
-    """
-    rng = np.random.default_rng(seed)
-    start = USUAL if _offers(space, USUAL) else Route()
-    found = {Route(): None, start: None}
-    for goal, (low, high) in ((1 + round(SINGLE_CHANGES * count), (1, 1)), (1 + count, CHANGES)):
-        for _ in range(50 * count):
-            if len(found) >= goal:
-                break
-            route = start if rng.random() < USUAL_SHARE else Route()
-            for _ in range(int(rng.integers(low, high + 1))):
-                route = _changed(space, route, rng)
-            found[route] = None
-    routes = list(found)[1 : 1 + count]
-    rng.shuffle(routes)
-    return routes
-
-
-def _offers(space: RouteSpace, route: Route) -> bool:
-    return all(name in space.by_name and value in space.by_name[name].values for name, value in route.items())
-
-
-def _changed(space: RouteSpace, route: Route, rng: np.random.Generator) -> Route:
-    """The route with one more knob changed, the same route when none is left.
-
-    First a group is drawn, in proportion to the logarithm of the number of changes it offers: a hundred compiler knobs
-    must not crowd out a few kinds of precision, nor a single switch be in every second route. Then a knob of the group
-    and a value, uniformly.
-    """
-    groups: dict[str, dict[str, list[Route]]] = {}
-    for other in space.single_changes(route):
-        if route.items() <= other.items():
-            (name,) = other.keys() - route.keys()
-            groups.setdefault(space.by_name[name].group, {}).setdefault(name, []).append(other)
-    if not groups:
-        return route
-    weights = np.log2([1 + sum(map(len, knobs.values())) for knobs in groups.values()])
-    knobs = list(groups.values())[rng.choice(len(groups), p=weights / weights.sum())]
-    values = list(knobs.values())[rng.integers(len(knobs))]
-    return values[rng.integers(len(values))]
 
 
 def collect(
@@ -154,12 +101,12 @@ def collect(
         ray: address of a Ray cluster whose workers measure instead of this machine, each kind of device every network.
 
     Raises:
-        UsageError: favourites are wanted, and there is no cost model.
+        UsageError: favourites or screens are wanted, and there is no cost model.
     """
     config, observer = config or CollectConfig(), observer or Observer()
     backend = get_backend(config.backend)
     collection = _Collection(store, known or Records(), config, observer)
-    observer.started(len(networks) * (1 + config.per_network + config.favourites))
+    observer.started(len(networks) * (1 + config.per_network + config.favourites + config.screens))
     subjects = collection.subjects(networks)
     with contextlib.ExitStack() as stack:
         stack.callback(observer.finished)
@@ -182,7 +129,7 @@ class _Collection:
         self.store = store
         self.known = known.merged(store.records()) if isinstance(store, Journal) else known
         self.config = config
-        self.cost_model = _cost_model(config) if config.favourites else None
+        self.cost_model = _cost_model(config) if config.favourites or config.screens else None
         self.observer = observer
         self.run = uuid.uuid4().hex[:12]
         self.began = time.monotonic()
@@ -220,7 +167,7 @@ class _Collection:
     def plan(self, model: Model, space: RouteSpace, environment: Environment) -> list[Task]:
         """What is missing of a network in an environment."""
         seed = zlib.crc32(f"{model.name} {self.config.seed}".encode())
-        routes = plan(space, self.config.per_network, seed) + self._favourites(model, space, environment, seed)
+        routes = plan(space, self.config.per_network, seed) + self._advised(model, space, environment, seed)
         tasks = [Task(Route(), Purpose.CONTROL), *(Task(route) for route in routes)]
         known = self._known(model, environment, [task.route for task in tasks])
         self.total += len(tasks)
@@ -229,12 +176,13 @@ class _Collection:
             self.store.add_graph(model.graph)
         return missing
 
-    def _favourites(self, model: Model, space: RouteSpace, environment: Environment, seed: int) -> list[Route]:
-        """What the cost model thinks best of this network."""
+    def _advised(self, model: Model, space: RouteSpace, environment: Environment, seed: int) -> list[Route]:
+        """Screens and favourites, which a cost model advises."""
         if self.cost_model is None:
             return []
         view = self.cost_model.view(model.graph, environment)
-        return favourites(space, view, self.config.favourites, seed)
+        screened = screens(space, view, self.config.screens, seed)
+        return screened + favourites(space, view, self.config.favourites, seed)
 
     def _known(self, model: Model, here: Environment, routes: Sequence[Route]) -> set[Route]:
         """Those of some routes of a model that were measured on this kind of device."""
@@ -269,10 +217,10 @@ class _Collection:
 
 
 def _cost_model(config: CollectConfig) -> Ensemble:
-    """What chooses favourites."""
+    """What advises on routes."""
     from routecast.training import find_cost_model
 
     found = find_cost_model(config.cost_model)
     if found is None:
-        raise UsageError("no cost model is at hand to name favourites: `routecast train` makes one")
+        raise UsageError("no cost model is at hand to name favourites or screens: `routecast train` makes one")
     return found

@@ -27,6 +27,9 @@ def collect(
     favourites: Annotated[
         int, typer.Option(min=0, help="Further routes per network: those that the cost model thinks best.")
     ] = 0,
+    screens: Annotated[
+        int, typer.Option(min=0, help="Further routes per network: many knobs at once, to find those that matter.")
+    ] = 0,
     cost_model: options.CostModelOption = None,
     seed: options.SeedOption = 0,
     timeout: Annotated[float, typer.Option(help="Seconds for one route.")] = 60.0,
@@ -52,6 +55,7 @@ def collect(
         backend,
         per_network=per_network,
         favourites=favourites,
+        screens=screens,
         cost_model=cost_model,
         seed=seed,
         timeout_s=timeout,
