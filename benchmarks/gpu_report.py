@@ -33,8 +33,14 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
 
 
 def tunes(rows: Sequence[Row]) -> list[Row]:
-    """Rows of tunes that ended."""
-    return [row for row in rows if row["kind"] == "tune" and "error" not in row]
+    """Rows of tunes that ended, the first of a chain among them."""
+    ended = [row for row in rows if "error" not in row]
+    return [row for row in ended if row["kind"] == "tune" or (row["kind"] == "chain" and row["time"] == 1)]
+
+
+def chained(rows: Sequence[Row]) -> list[Row]:
+    """Rows of tunes that ended and had one history with others of their network, the first of a chain among them."""
+    return [row for row in rows if row["kind"] == "chain" and "error" not in row]
 
 
 def by_network(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
@@ -74,21 +80,37 @@ def against(rows: Sequence[Row]) -> dict[str, Row]:
 
 def repeated(rows: Sequence[Row]) -> dict[str, Row]:
     """Tunes of one network again and with other seeds: whether all agree on the winner, or tie."""
-    found: dict[str, list[Row]] = {}
-    for row in tunes(rows):
-        if row["search"] == OURS:
-            found.setdefault(row["network"], []).append(row)
     return {
         name: {
             "seeds": [row["seed"] for row in same],
-            "winners": [row["winner"] for row in same],
-            "ratios": [[row["ratio"], row["low"], row["high"]] for row in same],
+            **_winners(same),
             "again": agreement([row for row in same if row["seed"] == 0]),
             "other_seeds": agreement(same),
         }
-        for name, same in found.items()
-        if len(same) > 1
+        for name, same in _of_networks(tunes(rows)).items()
     }
+
+
+def continued(rows: Sequence[Row]) -> dict[str, Row]:
+    """Tunes of one network one after the other with one history: whether all agree on the winner, or tie."""
+    return {
+        name: {**_winners(same), "again": agreement(same), "after_the_first": agreement(same[1:])}
+        for name, same in _of_networks(chained(rows)).items()
+    }
+
+
+def _of_networks(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Our tunes of each network that has several."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["search"] == OURS:
+            found.setdefault(row["network"], []).append(row)
+    return {name: same for name, same in found.items() if len(same) > 1}
+
+
+def _winners(same: Sequence[Row]) -> Row:
+    ratios = [[row["ratio"], row["low"], row["high"]] for row in same]
+    return {"winners": [row["winner"] for row in same], "ratios": ratios}
 
 
 def agreement(same: Sequence[Row]) -> str:
@@ -143,8 +165,9 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
     aa = controls(rows)
     console.print("A/A:", {name: value for name, value in aa.items() if name != "rows"}, soft_wrap=True)
-    for name, found in repeated(rows).items():
-        console.print(f"repeated: {name}:", found, soft_wrap=True)
+    for label, networks in (("repeated", repeated(rows)), ("continued", continued(rows))):
+        for name, found in networks.items():
+            console.print(f"{label}: {name}:", found, soft_wrap=True)
     for row in rows:
         if row["kind"] == "kill" and "error" not in row:
             console.print("killed and resumed:", summary(row), soft_wrap=True)
@@ -202,6 +225,7 @@ def main() -> None:
         "tunes": [summary(row) for row in tunes(rows)],
         "against": against(rows),
         "repeated": repeated(rows),
+        "continued": continued(rows),
         "control": controls(rows),
         "killed": [summary(row) for row in rows if row["kind"] == "kill"],
         "trap": trap(rows),

@@ -1,4 +1,4 @@
-"""The parts of ``gpu_tuning.py``, each done in a process of its own: a tune, A/A controls, a kill, the fp32 trap."""
+"""The parts of ``gpu_tuning.py``, each done in a process of its own: tunes, A/A controls, a kill, the fp32 trap."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Task:
     """One part of the benchmark.
 
     Attributes:
-        kind: ``tune``, ``control``, ``kill`` or ``trap``; ``victim`` is the tune that ``kill`` kills.
+        kind: ``tune``, ``chain``, ``control``, ``kill`` or ``trap``; ``victim`` is the tune that ``kill`` kills.
         network: name in ``gpu_networks``.
         search: one of ``SEARCHES``.
         seed: of the tune.
         time: 1, or 2 and more for the same tune again.
-        repeats: of the control.
+        repeats: of the control, or tunes of the chain.
         builds: routes of the tune, 0 for as many as all have.
         resume: whether a tune goes on with an interrupted one.
     """
@@ -136,7 +136,7 @@ def add_row(setting: Setting, row: Mapping[str, Any]) -> None:
 def do(task: Task, setting: Setting) -> None:
     """Does a task; what cannot be done is a row as well."""
     kinds: dict[str, Callable[[Task, Setting], Iterable[dict[str, Any]]]] = {
-        "tune": _tune, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
+        "tune": _tune, "chain": _chain, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
     }  # fmt: skip
     try:
         for row in kinds[task.kind](task, setting):
@@ -177,12 +177,19 @@ def _open(task: Task, setting: Setting) -> tuple[Network, Model]:
 
 
 def _tune(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
+    return _chain(replace(task, repeats=1), setting)
+
+
+def _chain(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
+    """The same tune one time after the other with one history, as a user's is. The first is a tune like any other."""
     scratch = setting.scratch(task)
-    result = _tuned(task, setting, scratch / "history.db", setting.folder / "tunes" / task.name)
-    for heavy in [*result.output.glob("*.engine"), *result.output.glob("*.onnx*")]:
-        heavy.unlink()
+    for number in range(task.time, task.time + task.repeats):
+        one = replace(task, time=number)
+        result = _tuned(one, setting, scratch / "history.db", setting.folder / "tunes" / one.name)
+        for heavy in [*result.output.glob("*.engine"), *result.output.glob("*.onnx*")]:
+            heavy.unlink()
+        yield {"time": number, **tune_row(result)}
     shutil.rmtree(scratch)
-    yield tune_row(result)
 
 
 def _victim(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:

@@ -16,11 +16,11 @@ three times and timed beside the default, and only one that is surely faster eve
   seven are fp16 with one compiler knob changed.
 - ``random``: random routes of the whole space.
 
-Beside them: 20 A/A repeats, tunes repeated as they were and with other seeds, one tune killed and resumed, and
-resnet50 in fp32, which was seen to come out wrong. Tunes run side by side, as many as ``--processes`` on each GPU,
-since a tune alone leaves the GPU idle while it builds; the GPU's lock keeps timings alone. So the minutes are those of
-a busy machine. Parts are begun in the order of what matters most; what the time does not suffice for is not in the
-result, and said.
+Beside them: 20 A/A repeats; tunes repeated as they were with a history of their own, with that of the tune before, and
+with other seeds; one tune killed and resumed; and resnet50 in fp32, which was seen to come out wrong. Tunes run side by
+side, as many as ``--processes`` on each GPU, since a tune alone leaves the GPU idle while it builds; the GPU's lock
+keeps timings alone. So the minutes are those of a busy machine. Parts are begun in the order of what matters most; what
+the time does not suffice for is not in the result, and said.
 """
 
 from __future__ import annotations
@@ -60,24 +60,27 @@ MAIN = (
 )
 # Tuned again, as they were and with other seeds: networks that have something to gain.
 REPEATED = ("phi_6_512_2048_8_b4_128_o18", "nudenet_b1_s320", "pit_s_224_b8_o18")
-TIMES, SEEDS = (2, 3), (1, 2)
+CHAINED = 3
+"""Tunes with one history; the repeats with a history of their own count on from there."""
+TIMES, SEEDS = (4,), (1, 2)
 OTHER_BATCHES = ("ghostnet_100_b32_o17", "coatnet_nano_rw_224_b16_o17")
 TRAPPED = ("resnet50_b1_o17", "resnet50_b8_o18")
 CONTROLS = 20
 # A tune that is killed and resumed takes longer than the others, so it gets fewer.
 KILLED_BUILDS = 4
 # Measurements of each kind of part, to share parts out among GPUs.
-_WEIGHTS = {"tune": 16, "kill": 12, "trap": 9, "control": 16}
+_WEIGHTS = {"tune": 16, "chain": 48, "kill": 12, "trap": 9, "control": 16}
 
 
 def plan(main: Sequence[str] = MAIN, others: Sequence[str] = OTHER_BATCHES) -> list[Task]:
     """All parts, what matters most first."""
-    tasks = [Task("tune", name) for name in main]
     again = [name for name in main if name in REPEATED]
+    tasks = [Task("chain", name, repeats=CHAINED) for name in again]
+    tasks += [Task("tune", name) for name in main if name not in again]
     tasks += [Task("tune", name, time=time) for time in TIMES for name in again]
     tasks += [Task("tune", name, seed=seed) for seed in SEEDS for name in again]
-    tasks += [Task("tune", name, search) for search in ("fast", "fp16, then fast") for name in main]
     tasks += [Task("control", name, repeats=math.ceil(CONTROLS / len(main))) for name in main]
+    tasks += [Task("tune", name, search) for search in ("fast", "fp16, then fast") for name in main]
     tasks += [Task("tune", name, "random") for name in main]
     tasks += [Task("kill", name, builds=KILLED_BUILDS) for name in main[:1]]
     tasks += [Task("trap", name) for name in TRAPPED]

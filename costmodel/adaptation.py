@@ -5,10 +5,10 @@ Log ratios and accuracy losses. The error of the ensemble on route A, a set of t
     cov(A, B) = s_A s_B ((1 - rho) c(A, B) + rho [A = B])
     c(A, B)   = (sum of v_t over tokens in both) / sqrt(V_A V_B)
 
-where s is the standard deviation of the prediction, v_t the variance of the prediction of the route made of
-token t alone, V_A the sum of v_t over A, and rho the share of the error that no other route tells about: little of an
-accuracy loss, which the settings of the arithmetic decide alone; of a latency much under one compiler and little under
-another, so that several shares are weighed by how likely they make the evidence.
+where s is the standard deviation of the prediction, v_t the variance of what token t is wrong by, V_A the sum of v_t
+over A, and rho the share of the error that no other route tells about: little of an accuracy loss, which the settings
+of the arithmetic decide alone; of a latency much under one compiler and little under another, so that several shares
+are weighed by how likely they make the evidence.
 Without evidence the variance is s^2. With evidence y_i = (measured - predicted)_i of noise variance n_i (from
 the measured interval), mean and variance are those of Gaussian process regression (Rasmussen & Williams,
 2006, eq. 2.23 and 2.24), and the weight of a share is the marginal likelihood (eq. 2.30).
@@ -35,7 +35,7 @@ from routecast.costmodel.base import Array
 from routecast.costmodel.features import Token
 from routecast.datasets.route import Route
 
-RATIO_RHOS, LOSS_RHOS = (0.03, 0.3), (0.05,)
+RATIO_RHOS, LOSS_RHOS = (0.01, 0.1, 0.4), (0.05,)
 PRIOR_COUNT = 0.5
 _EM_STEPS = 20
 
@@ -49,7 +49,7 @@ class Evidence:
         error: measured minus predicted, shape (n,).
         noise: standard deviation of what was measured, shape (n,).
         std: standard deviation of the prediction, shape (n,).
-        variance: of the prediction of each token alone, for every token of these routes.
+        variance: of what each token is wrong by, for every token of these routes.
         rhos: shares of the error that may be a route's own.
     """
 

@@ -28,6 +28,9 @@ from routecast.datasets.route import Route
 
 _LEAST_FAILURE = 0.005
 _LOSS_NOISE = 0.05
+# Standard deviation of what a setting is wrong by that hardly does anything, in natural logarithms. It makes likeliest
+# what histories hold of families held out.
+_SETTING_STD = 0.05
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,12 @@ class EnsembleView(ModelView):
         return Bounds(bounds.mean * changed, bounds.std * changed, bounds.low * changed, bounds.high * changed)
 
     @property
+    def least_std(self) -> float:
+        """Standard deviation of the log ratio of routes that are expected to change nothing."""
+        ratio = self._calibrations.ratio
+        return ratio.deviation * ratio.floor
+
+    @property
     def scorer(self) -> GraphScorer:
         """The encoded graph."""
         return self._scorer
@@ -198,8 +207,14 @@ class _Quantity:
         )
 
     def _variance(self, tokens: Sequence[Token] | Mapping[Token, int]) -> dict[Token, float]:
-        """Variance of the prediction of each token alone."""
+        """Variance of the prediction of each token alone.
+
+        Of a log ratio, less the error that the calibration expects of any prediction: that is of the network and its
+        arithmetic far more often than of a setting.
+        """
         std = self._alone([Route([token]) for token in tokens]).std
+        if self._name == "log_ratio":
+            std = _SETTING_STD + np.maximum(std - self._view.least_std, 0.0)
         return dict(zip(tokens, map(float, np.square(std)), strict=True))
 
     def _alone(self, routes: Sequence[Route]) -> Bounds:

@@ -176,6 +176,13 @@ class RouteSpace:
                 return Route(active)
             settings = active
 
+    def offers(self, route: Route) -> bool:
+        """Whether a route is made of knobs and values of this space alone, none of which does nothing."""
+        try:
+            return self.canonical(route) == route
+        except UsageError:
+            return False
+
     def _active(self, knob: Knob, settings: Mapping[str, str]) -> bool:
         return not knob.requires or all(
             settings.get(name, self.by_name[name].default) in allowed

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.journal import Journal
@@ -21,18 +23,20 @@ from routecast.datasets.records import Records
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import one_line
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.designs import plan, screens
+from routecast.tuner.designs import plan
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured, measure_here
 from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.workbench import EXPLORE, BenchConfig
 from routecast.tuner.results import Observer, best_of
 from routecast.tuner.search import favourites
+from routecast.tuner.search.screening import screens
 
 if TYPE_CHECKING:
     from routecast.costmodel import Ensemble
     from routecast.datasets.history import History
     from routecast.datasets.zoo import Network
+
 
 @dataclass(frozen=True)
 class CollectSummary:
@@ -60,8 +64,9 @@ class CollectConfig:
         per_network: routes per network drawn at random, the A/A control not counted.
         favourites: further routes per network that a cost model thinks best. A search goes where the cost model hopes
             for too much, and random routes hardly ever show that it does.
-        screens: further routes per network with many knobs changed at once (see ``designs.screens``).
-        cost_model: folder of the cost model for these two; None is the champion of the registry, or the shipped one without it.
+        screens: further routes per network with many knobs changed at once (see ``search.screening``).
+        cost_model: folder of the cost model for these two; None is the champion of the registry, or the shipped one
+            without it.
         seed: of the choice of routes and of inputs.
         timeout_s: of one route, in seconds.
         minutes: no new route is begun after this time; None sets no limit.
@@ -181,7 +186,7 @@ class _Collection:
         if self.cost_model is None:
             return []
         view = self.cost_model.view(model.graph, environment)
-        screened = screens(space, view, self.config.screens, seed)
+        screened = screens(space, view, self.config.screens, np.random.default_rng(seed))
         return screened + favourites(space, view, self.config.favourites, seed)
 
     def _known(self, model: Model, here: Environment, routes: Sequence[Route]) -> set[Route]:

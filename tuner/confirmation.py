@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from routecast.datasets.measurement import Measurement
-from routecast.datasets.route import Route
+from routecast.datasets.route import Route, RouteSpace
+
+if TYPE_CHECKING:
+    from routecast.costmodel.base import ModelView
 
 LEAST_GAIN = 0.005
 """Less is no win, however narrow the intervals: two builds of one route differ by so much now and then even on a quiet
@@ -18,6 +22,10 @@ WIDE, CONTROLS = 0.03, 3
 
 # Rebuilding and loading anew moves a latency more than the blocks of one process show, hence several.
 CONFIRMATIONS = 3
+
+_MUCH_SLOWER = 0.2
+"""Log ratio by which a cost model must expect a route to be slower for it not to be tried: what a setting that matters
+brings, and more than a dozen idle ones are credited with."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,33 @@ def settled_control(measure: Callable[[int], Measurement]) -> Measurement:
     if control_margin(first) <= WIDE:
         return first
     return sorted([first, *map(measure, range(1, CONTROLS))], key=control_margin)[CONTROLS // 2]
+
+
+def shared(space: RouteSpace, view: ModelView, tied: Sequence[Route]) -> Route:
+    """What the first of some equally fast routes has in common with the others: most likely what makes it fast.
+
+    A route that is as fast by other means, such as another precision, would leave nothing in common. It is passed over,
+    which a cost model that knows the measurements tells.
+
+    Args:
+        space: where the routes come from.
+        view: the cost model's view, corrected by what was measured.
+        tied: the routes, at least one.
+    """
+    route = tied[0]
+    limit = view.predict([route]).log_ratio[0] + _MUCH_SLOWER
+    for other in tied[1:]:
+        common = space.canonical(Route(route.items() & other.items()))
+        if common and view.predict([common]).log_ratio[0] <= limit:
+            route = common
+    return route
+
+
+def simplest(winners: Iterable[Confirmation]) -> Confirmation:
+    """The winner with the fewest settings among those that are as fast as the fastest, else the default route."""
+    order = sorted(winners, key=lambda item: item.ratio)
+    tied = [item for item in order if math.log(item.ratio / order[0].ratio) <= LEAST_GAIN]
+    return min(tied, key=lambda item: len(item.route), default=Confirmation(Route(), ()))
 
 
 def verdict(winner: Confirmation, confirmed: Sequence[Confirmation], margin: float) -> str:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from routecast.datasets.route import Route, RouteSpace
-
-if TYPE_CHECKING:
-    from routecast.costmodel.base import ModelView
+from routecast.tuner.search.screening import USUAL
 
 SINGLE_CHANGES = 0.4
 CHANGES = (2, 5)
 # Where half precision is offered nearly every user takes it, so most routes are measured on top of it.
-USUAL = Route({"precision.policy": "fp16"})
 USUAL_SHARE = 0.75
-# Knobs that a screen changes at once, and the predicted failure and slowdown (a log ratio) above which a setting is
-# left out.
-SCREENED = 12
-SAFE_FAILURE, SAFE_SLOWDOWN = 0.03, 0.02
 
 
 def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
@@ -31,7 +21,7 @@ def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
     random, so that a collection cut short still holds every kind.
     """
     rng = np.random.default_rng(seed)
-    start = USUAL if _offers(space, USUAL) else Route()
+    start = USUAL if space.offers(USUAL) else Route()
     found = {Route(): None, start: None}
     for goal, (low, high) in ((1 + round(SINGLE_CHANGES * count), (1, 1)), (1 + count, CHANGES)):
         for _ in range(50 * count):
@@ -44,10 +34,6 @@ def plan(space: RouteSpace, count: int, seed: int) -> list[Route]:
     routes = list(found)[1 : 1 + count]
     rng.shuffle(routes)
     return routes
-
-
-def _offers(space: RouteSpace, route: Route) -> bool:
-    return all(name in space.by_name and value in space.by_name[name].values for name, value in route.items())
 
 
 def _changed(space: RouteSpace, route: Route, rng: np.random.Generator) -> Route:
@@ -68,43 +54,3 @@ def _changed(space: RouteSpace, route: Route, rng: np.random.Generator) -> Route
     knobs = list(groups.values())[rng.choice(len(groups), p=weights / weights.sum())]
     values = list(knobs.values())[rng.integers(len(knobs))]
     return values[rng.integers(len(values))]
-
-
-def screens(space: RouteSpace, view: ModelView, count: int, seed: int) -> list[Route]:
-    """Routes that change many knobs at once, so that a few of them try nearly all there are.
-
-    Most knobs do nothing to a given network. Changed a dozen at a time, those few that do something are found with a
-    tenth of the builds, and told apart by the other networks (group testing: Dorfman, "The detection of defective
-    members of large populations", 1943). Settings are dealt out in random order, none twice before all were dealt
-    once. Precision stays as it is in the usual route: it does too much for the rest to be seen beside it.
-
-    Args:
-        space: where routes come from.
-        view: a cost model's view of the network, which says which settings may fail or slow down much.
-        count: how many.
-        seed: of the order.
-    """
-    start = USUAL if _offers(space, USUAL) else Route()
-    settings = _harmless(space, view, start)
-    rng = np.random.default_rng(seed)
-    dealt = itertools.chain.from_iterable(rng.permutation(len(settings)) for _ in range(SCREENED * count))
-    found: dict[Route, None] = {}
-    for _ in range(count if settings else 0):
-        hand = dict(settings[place] for place in itertools.islice(dealt, SCREENED))
-        found[space.canonical(Route({**start, **hand}))] = None
-    return list(found)
-
-
-def _harmless(space: RouteSpace, view: ModelView, start: Route) -> list[tuple[str, str]]:
-    """Settings that may be added to a route and are not thought to take the others of their screen along."""
-    changes = [route for route in space.single_changes(start) if start.items() <= route.items()]
-    said = view.predict([start, *changes])
-    slowdown = said.log_ratio[1:] - said.log_ratio[0]
-    harmless = (said.failure[1:] <= SAFE_FAILURE) & (slowdown <= SAFE_SLOWDOWN)
-    added = (
-        setting
-        for route, kept in zip(changes, harmless, strict=True)
-        for setting in route.items() - start.items()
-        if kept
-    )
-    return [setting for setting in added if space.by_name[setting[0]].group != "precision"]

@@ -20,7 +20,16 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.backends.base import Backend
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation, control_margin, settled_control, verdict
+from routecast.tuner.confirmation import (
+    CONFIRMATIONS,
+    LEAST_GAIN,
+    Confirmation,
+    control_margin,
+    settled_control,
+    shared,
+    simplest,
+    verdict,
+)
 from routecast.tuner.measure.accuracy import AccuracyLimit
 from routecast.tuner.measure.inputs import Ranges
 from routecast.tuner.measure.runner import Limits
@@ -283,15 +292,10 @@ class _Tune:
             if item.run != self.state.run
             and item.environment in places
             and item.purpose is not Purpose.CONTROL
-            and self._offered(item.route)
+            and item.route
+            and self.space.offers(item.route)
             and not (item.ok and self.config.limit.reason({self.config.metric: math.inf, **item.accuracy}))
         ]
-
-    def _offered(self, route: Route) -> bool:
-        try:
-            return not route.is_default and self.space.canonical(route) == route
-        except UsageError:
-            return False
 
     def _explore(self, bench: Bench) -> None:
         """Rounds of asking, measuring and telling, until the budget is spent."""
@@ -373,12 +377,9 @@ class _Tune:
     def _result(self, bench: Bench, control: Measurement) -> TuneResult:
         """Confirms the leading routes and writes everything down."""
         known = [*self.earlier, *self._explored()]
-        faster = [item for item in combine(known) if not item.failed and (item.log_ratio or 0.0) < 0.0]
-        leading = sorted(faster, key=lambda item: item.log_ratio or 0.0)[:CONFIRMED_ROUTES]
-        confirmed = [self._confirm(bench, item.route) for item in leading]
+        confirmed = [self._confirm(bench, route) for route in self._leading(known)]
         margin = control_margin(control)
-        winners = [item for item in confirmed if item.wins(margin)]
-        winner = min(winners, key=lambda item: item.ratio, default=Confirmation(Route(), ()))
+        winner = simplest(item for item in confirmed if item.wins(margin))
         default_ms = control.default_ms or math.nan
         artifact = self._keep(bench, winner)  # may measure once more, which belongs to the result
         if text := text_for_tuner(self.backend, self.space, winner.route, self.view, known):
@@ -410,6 +411,17 @@ class _Tune:
         )
         result.save()
         return result
+
+    def _leading(self, known: Sequence[Measurement]) -> list[Route]:
+        """The routes to confirm: the fastest, and what it shares with those as fast, or else the second."""
+        faster = [item for item in combine(known) if not item.failed and (item.log_ratio or 0.0) < 0.0]
+        order = sorted(faster, key=lambda item: item.log_ratio or 0.0)
+        routes = [item.route for item in order]
+        if self.view is None or not routes:
+            return routes[:CONFIRMED_ROUTES]
+        tied = [item.route for item in order if (item.log_ratio or 0.0) <= (order[0].log_ratio or 0.0) + LEAST_GAIN]
+        common = shared(self.space, self.view.adapt(known), tied)
+        return list(dict.fromkeys([routes[0], common, *routes[1:]]))[:CONFIRMED_ROUTES]
 
     def _confirm(self, bench: Bench, route: Route) -> Confirmation:
         self.observer.stage(f"confirming {route.label()}")

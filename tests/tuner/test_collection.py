@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -17,7 +16,7 @@ from routecast.datasets.measurement import Purpose
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.datasets.zoo import Network
 from routecast.tuner.collection import CollectConfig, collect
-from routecast.tuner.designs import SCREENED, plan, screens
+from routecast.tuner.designs import plan
 from routecast.tuner.measure.timing import TimingConfig
 
 QUICK = TimingConfig(block_ms=1, min_blocks=4, max_blocks=6, seconds=0.2)
@@ -129,29 +128,6 @@ def test_favourites_need_a_cost_model(tmp_path, monkeypatch):
         pytest.raises(UsageError, match="no cost model is at hand to name favourites or screens"),
     ):
         collect([TINY], store, CollectConfig(per_network=1, favourites=2, timing=QUICK))
-
-
-class Wary:
-    """A view that expects one knob to fail and one to do harm."""
-
-    def predict(self, routes):
-        failure = np.array([0.5 if "compiler.knob7" in route else 0.01 for route in routes])
-        log_ratio = np.array([0.1 if "compiler.knob8" in route else -0.01 for route in routes])
-        return SimpleNamespace(failure=failure, log_ratio=log_ratio)
-
-
-def test_screens_change_many_knobs_each_and_try_nearly_all_that_are_safe():
-    found = screens(gpu_like(), Wary(), 9, seed=1)
-    assert len(set(found)) == 9
-    assert all(route["precision.policy"] == "fp16" and "precision.keep" not in route for route in found)
-    assert all(len(route) == 1 + SCREENED for route in found[:8])
-    tried = Counter(name for route in found for name in route if name != "precision.policy")
-    assert len(tried) == len(gpu_like().knobs) - 5  # all but precision, one that cannot matter, one that may fail and one slow
-    assert max(tried.values()) <= 2
-    assert not {"compiler.knob7", "compiler.knob8"} & set(tried)
-    assert screens(gpu_like(), Wary(), 9, seed=1) == found
-    assert screens(gpu_like(), Wary(), 0, seed=1) == []
-    assert screens(RouteSpace(()), Wary(), 3, seed=1) == []
 
 
 def test_screens_are_measured_as_well(tmp_path):

@@ -10,11 +10,14 @@ from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
+from routecast.tuner.search.screening import SCREENED, screens
 
 # Before the last round a surprise can still be followed up, so the uncertain counts for more.
 _EXPLORING = Attitude(std_factor=1.0, failure_power=1.0)
 _EXPLOITING = Attitude(std_factor=0.3, failure_power=1.0)
 _PARENTS = 8
+# Single changes; where a space has more, no tune could try them one by one.
+_MANY = 6 * SCREENED
 
 
 def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) -> list[Route]:
@@ -25,7 +28,8 @@ def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) ->
 class ModelSearch(Strategy):
     """Measures the batch with the greatest expected improvement according to a cost model.
 
-    Each round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
+    Where a space has very many knobs, the first round are screens of the most promising ones (see ``screening``). Each
+    other round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
     expected improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the
     cost model's view before the next round. With no view, or one that warns that it is out of its depth, the
     strategy changes one knob at a time: first on the default route, later also on the best route measured.
@@ -72,6 +76,8 @@ class ModelSearch(Strategy):
 
     def _propose(self, count: int) -> Iterator[Route]:
         if self._trusted and self._view is not None:
+            if self._should_screen(count):
+                yield from screens(self.space, self._view, count)
             yield from self._guided(self._view, count)
         else:
             yield from self._scan()
@@ -81,6 +87,12 @@ class ModelSearch(Strategy):
         del measurements
         if self._first is not None:
             self._view = self._first.adapt(list(self._told.values()))
+
+    def _should_screen(self, count: int) -> bool:
+        """Whether nothing is known yet, there is much to find, and the builds left can make something of it."""
+        enough = self._builds is None or self._builds >= 2 * count
+        anything = self.candidates is None and len(self.space.single_changes()) > _MANY
+        return enough and anything and not self._told
 
     def _guided(self, view: ModelView, count: int) -> list[Route]:
         done = sorted((item for item in self._told.values() if item.ok), key=lambda item: item.log_ratio)

@@ -17,8 +17,8 @@ _GENERATIONS = 3
 # Random routes are a share of the pool; half change few knobs, half change many.
 _RANDOM_SHARE = 0.4
 _SPREADS = ((1, 3), (2, 6))
-# Histories hold routes of up to this many settings. Beyond them a cost model extrapolates, and a search that may go
-# there finds the errors of the model instead of fast routes.
+# Beyond routes of so many settings a cost model extrapolates, and a search that may go there finds the errors of the
+# model instead of fast routes. Where parents are longer, two of them may be united.
 _MOST_SETTINGS = 6
 
 
@@ -87,7 +87,8 @@ def grow_pool(
         size: how many routes at most, single changes not counted.
         parents: routes known to be good, such as the best measured.
     """
-    pool = _Pool(view)
+    longest = max(map(len, parents), default=0)
+    pool = _Pool(view, 2 * longest if longest > _MOST_SETTINGS else _MOST_SETTINGS)
     pool.add(space.single_changes())
     pool.add(_combinations(space, pool.scores.leading(_COMBINED_SINGLES)))
     drawn = int(size * _RANDOM_SHARE / len(_SPREADS))
@@ -101,16 +102,17 @@ def grow_pool(
 
 
 class _Pool:
-    """Scores that never hold a route twice, nor the default route."""
+    """Scores that never hold a route twice, nor the default route, nor one of more settings than ``most``."""
 
-    def __init__(self, view: ModelView) -> None:
+    def __init__(self, view: ModelView, most: int) -> None:
         self._view = view
+        self._most = most
         self._known = {Route()}
         self.scores = Scores.of(view, ())
 
     def add(self, routes: Iterable[Route]) -> None:
         """Scores the routes that are new."""
-        new = [route for route in dict.fromkeys(routes) if route not in self._known and len(route) <= _MOST_SETTINGS]
+        new = [route for route in dict.fromkeys(routes) if route not in self._known and len(route) <= self._most]
         self._known.update(new)
         self.scores = self.scores.joined(Scores.of(self._view, new))
 
