@@ -62,7 +62,7 @@ def _passes(quantization: Quantization) -> list[GraphPass]:
 
     Folding comes before onnxslim, which folds BatchNormalization too and would leave it nothing.
     """
-    form = [Conversion(), Folding(), OnnxSlim(), Lowering(), GemmLowering(), Raising(), Merging(), OnnxScript()]
+    form = [Conversion(), Folding(), Raising(), Merging(), OnnxSlim(), Lowering(), GemmLowering(), OnnxScript()]
     return [*form, quantization, ReducedPrecision()]
 
 
