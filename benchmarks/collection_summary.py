@@ -45,7 +45,7 @@ def summary(measurements: Sequence[Measurement]) -> dict[str, object]:
         "hosts_and_gpus": len({item.environment for item in measurements}),
         "controls": len(controls),
         "controls_within_half_a_per_cent": sum(abs(ratio - 1) <= WITHIN for ratio in controls),
-        "worst_control_per_cent": round(100 * max(abs(ratio - 1) for ratio in controls), 2),
+        "worst_control_per_cent": round(100 * max((abs(ratio - 1) for ratio in controls), default=0.0), 2),
         "engines_not_timed_again": sum(item.message.startswith("engine identical") for item in measurements),
         "with_device_state": sum(bool(item.device_state) for item in measurements),
         "throttled": sum(item.device_state.get("throttle_reasons", 0) != 0 for item in measurements),
