@@ -133,12 +133,15 @@ def _alike(left: Array, right: Array, left_total: Array | None = None) -> Array:
     return alike
 
 
-def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float]) -> dict[Token, float]:
+def token_failures(
+    outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token, float], count: float = PRIOR_COUNT
+) -> dict[Token, float]:
     """Posterior failure probability of each token.
 
     Args:
         outcomes: measured routes and whether each failed.
         prior: failure probability of each of their tokens alone, in (0, 1).
+        count: number of observations that the prior is worth.
     """
     found = dict(prior)
     seen = Counter(token for route, _ in outcomes for token in route.items())
@@ -149,10 +152,7 @@ def token_failures(outcomes: Sequence[tuple[Route, bool]], prior: Mapping[Token,
             any_fails = 1.0 - math.prod(1.0 - found[token] for token in tokens)
             for token in tokens:
                 blame[token] += found[token] / any_fails
-        found = {
-            token: min((PRIOR_COUNT * prior[token] + blame[token]) / (PRIOR_COUNT + seen[token]), 0.999)
-            for token in prior
-        }
+        found = {token: min((count * prior[token] + blame[token]) / (count + seen[token]), 0.999) for token in prior}
     return found
 
 

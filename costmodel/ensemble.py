@@ -16,6 +16,7 @@ from routecast.costmodel.features import environment_features, graph_features
 from routecast.costmodel.forest import Forest
 from routecast.costmodel.member import Member
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
+from routecast.costmodel.risks import Risks
 from routecast.costmodel.scorer import GraphScorer
 from routecast.costmodel.storage import read_model, write_model
 from routecast.costmodel.view import EnsembleView
@@ -79,6 +80,7 @@ class Ensemble(CostModel):
         }
         description = {
             "network": asdict(self.members[0].network.config),
+            "risks": [member.risks.to_json() for member in self.members],
             "columns": [member.forest.columns.to_json() for member in self.members],
             "calibrations": self.calibrations.to_json(),
             "familiarity": self.familiarity.to_json(),
@@ -98,8 +100,12 @@ class Ensemble(CostModel):
         try:
             config = NetworkConfig(**description["network"])
             members = [
-                Member(_network(config, _part(weights, index)), Forest.read(columns, _part(trees, index)))
-                for index, columns in enumerate(description["columns"])
+                Member(
+                    _network(config, _part(weights, index)),
+                    Forest.read(columns, _part(trees, index)),
+                    Risks.from_json(risks),
+                )
+                for index, (columns, risks) in enumerate(zip(description["columns"], description["risks"], strict=True))
             ]
             return cls(
                 members=members,

@@ -12,6 +12,7 @@ from routecast.costmodel.base import Array
 from routecast.costmodel.batch import GraphBatch, RouteBatch, TokenBatch
 from routecast.costmodel.features import GraphFeatures, Integers, TextFeatures, Token, token_features
 from routecast.costmodel.member import Member
+from routecast.costmodel.risks import Risks
 from routecast.datasets.route import Route
 
 
@@ -64,6 +65,7 @@ class GraphScorer:
         """Encodes the graph."""
         batch = GraphBatch.collate([(graph, device)])
         self._networks = [member.network for member in members]
+        self._risks = [member.risks for member in members]
         self._forests = [member.forest.of(graph, device) for member in members]
         with torch.inference_mode():
             self._encodings = [network.encode(batch) for network in self._networks]
@@ -94,9 +96,13 @@ class GraphScorer:
         return MemberScores(
             log_ratio=_mean(_rows([item.log_ratio for item in scores]), [ratio for ratio, _ in grown]),
             log_loss=_mean(_rows([item.log_loss for item in scores]), [loss for _, loss in grown]),
-            broken=_rows(broken),
+            broken=_mean(_rows(broken), [self._risk(risks, routes) for risks in self._risks]),
             log_build=_rows([item.build for item in scores]),
         )
+
+    def _risk(self, risks: Risks, routes: RouteTokens) -> Array:
+        """Probability that each of R routes gives no outputs, counted setting by setting, shape (R,)."""
+        return np.asarray(-np.expm1(routes.sums(risks.survival(self.tokens))))
 
     def _learn(self, tokens: Iterable[Token]) -> None:
         new = [token for token in dict.fromkeys(tokens) if token not in self.tokens]
@@ -111,9 +117,9 @@ class GraphScorer:
             ]
 
 
-def _mean(of_networks: Array, of_forests: Sequence[Array]) -> Array:
+def _mean(of_networks: Array, of_others: Sequence[Array]) -> Array:
     """What members say, both parts counting alike, shape (K, R)."""
-    return (of_networks + np.stack(of_forests)) / 2
+    return (of_networks + np.stack(of_others)) / 2
 
 
 def _rows(tensors: Sequence[torch.Tensor]) -> Array:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from routecast.datasets.errors import UsageError
 
-SCHEMA = 2
+SCHEMA = 3
 """Changes whenever features, network or this format change, so that old weights cannot be misread."""
 
 WEIGHTS, TREES, DESCRIPTION = "weights.safetensors", "trees.safetensors", "model.json"

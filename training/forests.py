@@ -1,4 +1,4 @@
-"""Fits the forest of a member: scikit-learn grows the trees, which are then kept as plain arrays."""
+"""Fits what stands beside the network of a member: the forest, whose trees scikit-learn grows, and the risks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from routecast.costmodel.features import Floats, Integers
 from routecast.costmodel.forest import Forest, Nodes
 from routecast.costmodel.repeats import LOSS_UNIT
+from routecast.costmodel.risks import Risks
 from routecast.costmodel.tabular import Columns
 from routecast.training.examples import Example
 from routecast.training.store import ExampleStore
@@ -47,6 +48,19 @@ def fit_forest(store: ExampleStore, places: Integers, seed: int) -> Forest:
     trees = ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, max_features=ASKED, random_state=seed)
     trees.fit(rows[known], targets[known], sample_weight=weights[known])
     return Forest(columns, flat(trees.estimators_))
+
+
+def fit_risks(store: ExampleStore, places: Integers, seed: int) -> Risks:
+    """Counts over the same examples how likely each setting is to break a route."""
+    examples = [store[int(place)] for place in _enough(store, places, seed)]
+    return Risks.fit(
+        [
+            (route, broken >= 0.5)
+            for example in examples
+            for route, broken in zip(example.routes, example.broken, strict=True)
+            if not np.isnan(broken)
+        ]
+    )
 
 
 def _enough(store: ExampleStore, places: Integers, seed: int) -> Integers:

@@ -23,7 +23,7 @@ from routecast.datasets.records import Records
 from routecast.datasets.splits import family_folds
 from routecast.training.config import TrainConfig, TrainObserver
 from routecast.training.distributed import train_members
-from routecast.training.forests import fit_forest
+from routecast.training.forests import fit_forest, fit_risks
 from routecast.training.out_of_fold import OutOfFold, figures
 from routecast.training.predictions import predict_held_out
 from routecast.training.store import ExampleStore
@@ -99,7 +99,7 @@ def train_ensemble(
     folds = _folds(store, config)
     observer.started(config.members, config.passes(len(store), processes), len(store))
     networks = train_members(store, folds, config, observer, processes, device)
-    members = _with_forests(store, folds, networks, config)
+    members = _members(store, folds, networks, config)
     out_of_fold = predict_held_out(members, folds, [store[index] for index in store.sample()], config.nominal)
     metrics = figures(out_of_fold)
     model = Ensemble(
@@ -122,15 +122,16 @@ def _folds(store: ExampleStore, config: TrainConfig) -> list[frozenset[str]]:
     return list(family_folds(sizes, min(config.members, len(sizes)), config.seed))
 
 
-def _with_forests(
+def _members(
     store: ExampleStore, folds: Sequence[frozenset[str]], networks: Sequence[RouteNetwork], config: TrainConfig
 ) -> list[Member]:
-    """Grows the forest of each network from the families that the network saw."""
+    """Puts beside each network the forest and the risks of the families that the network saw."""
     members = []
     for index, network in enumerate(networks):
         held = folds[index % len(folds)]
         known = np.array([place for place, family in enumerate(store.families) if family not in held], np.int64)
-        members.append(Member(network, fit_forest(store, known, config.seed * 1000 + index)))
+        seed = config.seed * 1000 + index
+        members.append(Member(network, fit_forest(store, known, seed), fit_risks(store, known, seed)))
     return members
 
 

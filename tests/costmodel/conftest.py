@@ -13,6 +13,7 @@ from routecast.costmodel.features import graph_features
 from routecast.costmodel.forest import Forest, Nodes
 from routecast.costmodel.member import Member
 from routecast.costmodel.network import NetworkConfig, RouteNetwork
+from routecast.costmodel.risks import Risks
 from routecast.costmodel.tabular import Columns
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph, Node, Tensor
@@ -70,7 +71,8 @@ def ensemble(graph: Graph, environment: Environment) -> Ensemble:
     """Three untrained networks, each beside a forest made by hand, and calibrated by hand."""
     torch.manual_seed(0)
     forest = stump(Columns.of([graph_features(graph, environment)], [("session.threads", "1")]))
-    members = [Member(RouteNetwork(NetworkConfig()).half().float().eval(), forest) for _ in range(3)]
+    risks = Risks({("session.arena", "off"): 0.02, ("session.threads", "1"): 0.01})
+    members = [Member(RouteNetwork(NetworkConfig()).half().float().eval(), forest, risks) for _ in range(3)]
     return Ensemble(
         members=members,
         calibrations=Calibrations(

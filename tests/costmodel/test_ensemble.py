@@ -50,7 +50,7 @@ def change(folder: Path, **values: object) -> None:
 
 def test_other_schema_is_refused(saved: Path) -> None:
     change(saved, schema=99)
-    with pytest.raises(UsageError, match="schema 99.*schema 2.*routecast train"):
+    with pytest.raises(UsageError, match="schema 99.*schema 3.*routecast train"):
         Ensemble.load(saved)
 
 

@@ -10,7 +10,7 @@ from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
-from routecast.tuner.search.screening import SCREENED, screens
+from routecast.tuner.search.screening import SCREENED, half, screens
 
 # Before the last round a surprise can still be followed up, so the uncertain counts for more.
 _EXPLORING = Attitude(std_factor=1.0, failure_power=1.0)
@@ -28,7 +28,8 @@ def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) ->
 class ModelSearch(Strategy):
     """Measures the batch with the greatest expected improvement according to a cost model.
 
-    Where a space has very many knobs, the first round are screens of the most promising ones (see ``screening``). Each
+    Where a space has very many knobs, the first round are screens of the most promising ones (see ``screening``), and
+    the last has half of the best route, if that has become long. Each
     other round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
     expected improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the
     cost model's view before the next round. With no view, or one that warns that it is out of its depth, the
@@ -78,6 +79,8 @@ class ModelSearch(Strategy):
         if self._trusted and self._view is not None:
             if self._should_screen(count):
                 yield from screens(self.space, self._view, count)
+            elif self.best is not None and len(self.best.route) > SCREENED and count > 1 and self._is_last(count):
+                yield half(self.space, self._view, self.best.route)
             yield from self._guided(self._view, count)
         else:
             yield from self._scan()
@@ -94,6 +97,9 @@ class ModelSearch(Strategy):
         anything = self.candidates is None and len(self.space.single_changes()) > _MANY
         return enough and anything and not self._told
 
+    def _is_last(self, count: int) -> bool:
+        return self._builds is not None and self._asked + count >= self._builds
+
     def _guided(self, view: ModelView, count: int) -> list[Route]:
         done = sorted((item for item in self._told.values() if item.ok), key=lambda item: item.log_ratio)
         parents = [item.route for item in done[:_PARENTS] if item.log_ratio < 0]
@@ -101,8 +107,7 @@ class ModelSearch(Strategy):
             candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
         else:
             candidates = Scores.of(view, [route for route in self.candidates if self._is_new(route)])
-        last = self._builds is not None and self._asked + count >= self._builds
-        attitude = _EXPLOITING if last else _EXPLORING
+        attitude = _EXPLOITING if self._is_last(count) else _EXPLORING
         alone = Scores.of(view, self.space.single_changes())
         return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
 

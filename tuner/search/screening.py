@@ -66,6 +66,20 @@ def harmless(space: RouteSpace, view: ModelView, start: Route) -> list[Setting]:
     return [changes[place][0] for place in np.argsort(slowdown, kind="stable") if safe[place]]
 
 
+def half(space: RouteSpace, view: ModelView, route: Route) -> Route:
+    """A route without the half of its settings that are worth least: by then most of a screen is known to do nothing.
+
+    Args:
+        space: where the route comes from.
+        view: a cost model's view of the network, corrected by what was measured.
+        route: at least one setting.
+    """
+    without = [space.canonical(Route(route.items() - {setting})) for setting in route.items()]
+    worth = view.predict(without).log_ratio
+    best = sorted(zip(route.items(), worth, strict=True), key=lambda item: -item[1])
+    return space.canonical(Route(setting for setting, _ in best[: -(-len(route) // 2)]))
+
+
 def _starts(space: RouteSpace, view: ModelView) -> list[Route]:
     """The reduced precisions that are offered and not expected to fail, else the default route."""
     found = [start for start in _STARTS if space.offers(start) and view.predict([start]).failure[0] <= _MAY_FAIL]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route
@@ -92,3 +94,19 @@ def test_sixteen_bits_and_mixed_policies_only_round(subject, tmp_path, policy):
     assert 0 < worst(run(target, inputs), reference) < 2e-2
     if "keep=matmul" in policy:
         assert "Gemm" not in outline(target)[1], "an fp32 Gemm in an fp16 network is miscompiled"
+
+
+def test_products_are_merged_before_a_simplifier_makes_others_of_them(tmp_path):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> network (float[8,16] x) => (float[8,16] q, float[8,16] k)
+        { a = MatMul(x, wq) q = Add(a, bq) b = MatMul(x, wk) k = Add(b, bk) }"""
+    )
+    draw = np.random.default_rng(0).standard_normal
+    for name, shape in {"wq": (16, 16), "wk": (16, 16), "bq": (16,), "bk": (16,)}.items():
+        proto.graph.initializer.append(numpy_helper.from_array(draw(shape, np.float32), name))
+    onnx.save(proto, tmp_path / "network.onnx")
+    model = open_model(tmp_path / "network.onnx")
+    target = rewritten(model, Route.parse("form.merge_projections=on pass.onnxslim=on"), tmp_path)
+    assert outline(target)[1]["Split"] == 1
+    inputs = generate_inputs(model, 0)
+    assert worst(run(target, inputs), run(model.path, inputs)) < 1e-5

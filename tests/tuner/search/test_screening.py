@@ -9,7 +9,7 @@ import pytest
 from routecast.datasets.measurement import Measurement, Purpose, Status
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.search import ModelSearch
-from routecast.tuner.search.screening import SCREENED, harmless, screens
+from routecast.tuner.search.screening import SCREENED, half, harmless, screens
 
 FP16, BF16 = Route({"precision.policy": "fp16"}), Route({"precision.policy": "bf16"})
 
@@ -113,6 +113,23 @@ def test_a_search_begins_with_screens_and_may_unite_them():
     assert first == screens(space, Wary(), 2)
     search.tell([_measured(route, 0.5) for route in first])
     assert max(len(route) for route in search.ask(2)) > 1 + SCREENED
+
+
+def test_half_of_a_route_is_what_is_worth_most():
+    route = Route({**FP16, **{f"compiler.knob{i}": "off" for i in (1, 2, 3, 8, 9)}})
+    found = half(gpu_like("fp16"), Wary(), route)
+    assert len(found) == 3
+    assert {"precision.policy", "compiler.knob9"} < set(found)
+    assert "compiler.knob8" not in found
+
+
+def test_a_search_ends_with_half_of_a_long_route():
+    search = ModelSearch(gpu_like("fp16"), view=Wary(), pool=600, builds=4)
+    screened = search.ask(2)
+    search.tell([_measured(route, 0.5) for route in screened])
+    first, _ = search.ask(2)
+    assert first == half(gpu_like("fp16"), Wary(), screened[0])
+    assert len(first) == 7
 
 
 @pytest.mark.parametrize(
