@@ -10,7 +10,7 @@ from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
 from routecast.tuner.search.pool import Scores, grow_pool
-from routecast.tuner.search.screening import SCREENED, half, screens
+from routecast.tuner.search.screening import SCREENED, crossed, half, screens
 
 # Before the last round a surprise can still be followed up, so the uncertain counts for more.
 _EXPLORING = Attitude(std_factor=1.0, failure_power=1.0)
@@ -18,6 +18,7 @@ _EXPLOITING = Attitude(std_factor=0.3, failure_power=1.0)
 _PARENTS = 8
 # Single changes; where a space has more, no tune could try them one by one.
 _MANY = 6 * SCREENED
+_HANDS = 2
 
 
 def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) -> list[Route]:
@@ -28,8 +29,8 @@ def favourites(space: RouteSpace, view: ModelView, count: int, seed: int = 0) ->
 class ModelSearch(Strategy):
     """Measures the batch with the greatest expected improvement according to a cost model.
 
-    Where a space has very many knobs, the first round are screens of the most promising ones (see ``screening``), and
-    the last has half of the best route, if that has become long. Each
+    Where a space has very many knobs and nothing is known yet, the first half of the builds are screens of the most
+    promising ones (see ``screening``), and the last round has half of the best route, if that has become long. Each
     other round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
     expected improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the
     cost model's view before the next round. With no view, or one that warns that it is out of its depth, the
@@ -68,18 +69,23 @@ class ModelSearch(Strategy):
         self._pool = pool
         self._builds = builds
         self._asked = 0
+        self._screening = False
+        self._hands: list[Route] = []
 
     def ask(self, count: int) -> list[Route]:
         """See ``Strategy.ask``."""
+        if not self._asked:
+            much = self.candidates is None and len(self.space.single_changes()) > _MANY
+            self._screening = much and not self._told
         routes = super().ask(count)
         self._asked += len(routes)
         return routes
 
     def _propose(self, count: int) -> Iterator[Route]:
         if self._trusted and self._view is not None:
-            if self._should_screen(count):
-                yield from screens(self.space, self._view, count)
-            elif self.best is not None and len(self.best.route) > SCREENED and count > 1 and self._is_last(count):
+            if self._screening:
+                yield from self._screens(self._view)
+            if self.best is not None and len(self.best.route) > SCREENED and count > 1 and self._is_last(count):
                 yield half(self.space, self._view, self.best.route)
             yield from self._guided(self._view, count)
         else:
@@ -91,11 +97,13 @@ class ModelSearch(Strategy):
         if self._first is not None:
             self._view = self._first.adapt(list(self._told.values()))
 
-    def _should_screen(self, count: int) -> bool:
-        """Whether nothing is known yet, there is much to find, and the builds left can make something of it."""
-        enough = self._builds is None or self._builds >= 2 * count
-        anything = self.candidates is None and len(self.space.single_changes()) > _MANY
-        return enough and anything and not self._told
+    def _screens(self, view: ModelView) -> Iterator[Route]:
+        """Screens, and those that worked on the other precision too, with half of the builds at most."""
+        if not self._hands:
+            self._hands = screens(self.space, view, _HANDS)
+        failed = {route for route, item in self._told.items() if not item.ok}
+        again = [crossed(self.space, view, hand) for hand in self._hands if hand not in failed]
+        yield from [*self._hands, *again][: None if self._builds is None else self._builds // 2]
 
     def _is_last(self, count: int) -> bool:
         return self._builds is not None and self._asked + count >= self._builds

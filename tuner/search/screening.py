@@ -51,6 +51,17 @@ def screens(space: RouteSpace, view: ModelView, count: int, rng: np.random.Gener
     return list(dict.fromkeys(space.canonical(route) for route in united))
 
 
+def crossed(space: RouteSpace, view: ModelView, screen: Route) -> Route:
+    """A screen on top of the other precision, which is itself where only one is offered.
+
+    Each screen on each precision is a factorial design (Fisher, "The Design of Experiments", 1935): what the precision
+    brings and what the settings bring can be told apart.
+    """
+    starts = _starts(space, view)
+    other = next((start for start in starts if not start.items() <= screen.items()), Route())
+    return space.canonical(Route({**screen, **other}))
+
+
 def harmless(space: RouteSpace, view: ModelView, start: Route) -> list[Setting]:
     """Settings, but those of precision, that may be added to a route and are not expected to do harm, best first."""
     changes = [

@@ -1,6 +1,7 @@
 """Screens: many knobs at once, none that is expected to do harm, and what a search makes of them."""
 
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from routecast.datasets.measurement import Measurement, Purpose, Status
 from routecast.datasets.route import Knob, Route, RouteSpace
 from routecast.tuner.search import ModelSearch
-from routecast.tuner.search.screening import SCREENED, half, harmless, screens
+from routecast.tuner.search.screening import SCREENED, crossed, half, harmless, screens
 
 FP16, BF16 = Route({"precision.policy": "fp16"}), Route({"precision.policy": "bf16"})
 
@@ -112,7 +113,29 @@ def test_a_search_begins_with_screens_and_may_unite_them():
     first = search.ask(2)
     assert first == screens(space, Wary(), 2)
     search.tell([_measured(route, 0.5) for route in first])
+    second = search.ask(2)
+    assert second == [Route({**first[0], **BF16}), Route({**first[1], **FP16})]
+    search.tell([_measured(route, 0.5) for route in second])
     assert max(len(route) for route in search.ask(2)) > 1 + SCREENED
+
+
+def test_a_screen_that_failed_is_not_tried_on_the_other_precision():
+    search = ModelSearch(gpu_like("fp16", "bf16"), view=Wary(), pool=600, builds=8)
+    first, other = search.ask(2)
+    search.tell([_measured(first, 0.5), replace(_measured(other, 0.5), status=Status.CRASHED)])
+    again = search.ask(2)
+    assert Route({**first, **BF16}) == again[0]
+    assert Route({**other, **FP16}) not in again
+
+
+def test_few_builds_leave_half_of_them_to_the_cost_model():
+    search = ModelSearch(gpu_like("fp16", "bf16"), view=Wary(), pool=600, builds=2)
+    assert [len(route) > SCREENED for route in search.ask(2)] == [True, False]
+
+
+def test_where_one_precision_works_a_screen_is_its_own_crossing():
+    (screen,) = screens(gpu_like("fp16"), Wary(), 1)
+    assert crossed(gpu_like("fp16"), Wary(), screen) == screen
 
 
 def test_half_of_a_route_is_what_is_worth_most():
@@ -127,14 +150,14 @@ def test_a_search_ends_with_half_of_a_long_route():
     search = ModelSearch(gpu_like("fp16"), view=Wary(), pool=600, builds=4)
     screened = search.ask(2)
     search.tell([_measured(route, 0.5) for route in screened])
-    first, _ = search.ask(2)
+    first, _ = search.ask(2)  # of one precision there is nothing to cross
     assert first == half(gpu_like("fp16"), Wary(), screened[0])
     assert len(first) == 7
 
 
 @pytest.mark.parametrize(
     ("policies", "options"),
-    [((), {"builds": 3}), (("fp16",), {"builds": 8, "candidates": [FP16, Route({"compiler.knob3": "off"})]})],
+    [((), {"builds": 1}), (("fp16",), {"builds": 8, "candidates": [FP16, Route({"compiler.knob3": "off"})]})],
 )
 def test_no_screens_where_nothing_can_come_of_them(policies, options):
     search = ModelSearch(gpu_like(*policies), view=Wary(), pool=600, **options)
