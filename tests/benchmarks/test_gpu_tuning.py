@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gpu_report import against, by_network, controls, outcome, read_rows, repeated, show
+from gpu_report import against, by_network, continued, controls, outcome, read_rows, repeated, show
 from gpu_spaces import AsTrtexec, AsTrtexecInHalf, TrtexecSpace
 from gpu_tasks import SEARCHES, Setting, Task, add_row, tune_row
-from gpu_tuning import CONTROLS, MAIN, REPEATED, SEEDS, lanes, plan
+from gpu_tuning import CHAINED, CONTROLS, MAIN, REPEATED, SEEDS, lanes, plan
 from rich.console import Console
 
 from routecast.costmodel import BUILTIN as COST_MODEL
@@ -86,11 +86,12 @@ def row(network: str = "a", search: str = "routecast", seed: int = 0, **values: 
 def test_every_search_is_planned_for_every_network_and_what_matters_most_comes_first() -> None:
     tasks = plan()
     assert len(set(tasks)) == len(tasks)
-    tuned = {(task.network, task.search) for task in tasks if task.kind == "tune" and task.seed == 0}
+    tuned = {(task.network, task.search) for task in tasks if task.kind in ("tune", "chain") and task.seed == 0}
     assert tuned >= {(network, search) for network in MAIN for search in SEARCHES}
-    assert [(task.network, task.search, task.seed) for task in tasks[: len(MAIN)]] == [
-        (network, "routecast", 0) for network in MAIN
-    ]
+    first = tasks[: len(MAIN)]
+    assert {task.network for task in first} == set(MAIN)
+    assert {(task.search, task.seed, task.time) for task in first} == {("routecast", 0, 1)}
+    assert {task.network: task.repeats for task in tasks if task.kind == "chain"} == dict.fromkeys(REPEATED, CHAINED)
     repeats = {(task.network, task.seed) for task in tasks if task.kind == "tune" and task.seed}
     assert repeats == {(network, seed) for network in REPEATED for seed in SEEDS}
     assert sum(task.repeats for task in tasks if task.kind == "control") >= CONTROLS
@@ -233,3 +234,14 @@ def test_a_cost_model_given_as_a_folder_needs_no_mlflow(monkeypatch: pytest.Monk
     found = find_cost_model(COST_MODEL)
     assert found is not None
     assert found.familiarity.models > 0
+
+
+def test_of_tunes_with_one_history_the_first_is_a_tune_like_any_other() -> None:
+    chain = [row(kind="chain", time=number, winner=f"x={number}", ratio=0.5 + change, low=0.499 + change, high=0.501 + change)
+             for number, change in ((1, 0.1), (2, 0.0), (3, 0.001))]  # fmt: skip
+    rows = [*chain, row(time=4, winner="x=1"), row(kind="chain", time=4, error="not finished")]
+    found = continued(rows)["a"]
+    assert found["winners"] == ["x=1", "x=2", "x=3"]
+    assert (found["again"], found["after_the_first"]) == ("differ", "tie")
+    assert by_network(rows)["a"]["routecast"]["time"] == 1
+    assert len(repeated(rows)["a"]["winners"]) == 2

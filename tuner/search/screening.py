@@ -21,7 +21,7 @@ Setting = tuple[str, str]
 
 _STARTS = (USUAL, Route({"precision.policy": "bf16"}))
 _MAY_FAIL = 0.25
-# Predicted failure and slowdown (a log ratio) above which a setting might take the others of its screen along.
+# What a setting may be expected to add to failure and log ratio at most: more might take its whole screen along.
 _SAFE_FAILURE, _SAFE_SLOWDOWN = 0.03, 0.02
 
 
@@ -72,8 +72,8 @@ def harmless(space: RouteSpace, view: ModelView, start: Route) -> list[Setting]:
         if space.by_name[setting[0]].group != "precision"
     ]
     said = view.predict([start, *(route for _, route in changes)])
-    slowdown = said.log_ratio[1:] - said.log_ratio[0]
-    safe = (said.failure[1:] <= _SAFE_FAILURE) & (slowdown <= _SAFE_SLOWDOWN)
+    slowdown, failure = said.log_ratio[1:] - said.log_ratio[0], said.failure[1:] - said.failure[0]
+    safe = (failure <= _SAFE_FAILURE) & (slowdown <= _SAFE_SLOWDOWN)
     return [changes[place][0] for place in np.argsort(slowdown, kind="stable") if safe[place]]
 
 

@@ -68,6 +68,10 @@ def test_screens_change_many_knobs_each_and_try_nearly_all(rng):
     assert found(0) == []
 
 
+def test_what_the_precision_risks_is_not_held_against_settings():
+    assert len(harmless(gpu_like("fp16"), Wary("precision"), FP16)) == 99  # all but the one that slows down
+
+
 def test_the_most_promising_settings_are_tried_first_unless_the_order_is_random():
     assert all("compiler.knob9" in screens(gpu_like("fp16"), Wary(), count)[0] for count in (1, 2, 3))
     random = [screens(gpu_like("fp16"), Wary(), 1, np.random.default_rng(seed))[0] for seed in range(10)]
