@@ -237,8 +237,11 @@ def test_a_cost_model_given_as_a_folder_needs_no_mlflow(monkeypatch: pytest.Monk
 
 
 def test_of_tunes_with_one_history_the_first_is_a_tune_like_any_other() -> None:
-    chain = [row(kind="chain", time=number, winner=f"x={number}", ratio=0.5 + change, low=0.499 + change, high=0.501 + change)
-             for number, change in ((1, 0.1), (2, 0.0), (3, 0.001))]  # fmt: skip
+    changes = {1: 0.1, 2: 0.0, 3: 0.001}
+    chain = [
+        row(kind="chain", time=number, winner=f"x={number}", ratio=0.5 + more, low=0.499 + more, high=0.501 + more)
+        for number, more in changes.items()
+    ]
     rows = [*chain, row(time=4, winner="x=1"), row(kind="chain", time=4, error="not finished")]
     found = continued(rows)["a"]
     assert found["winners"] == ["x=1", "x=2", "x=3"]
