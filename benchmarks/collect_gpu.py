@@ -71,10 +71,10 @@ def collect_one(name: str, options: argparse.Namespace, until: float) -> None:
     minutes = max(0.0, until - time.time()) / 60
     config = CollectConfig(
         options.backend,
-        options.routes,
-        options.favourites,
-        options.screens,
-        COST_MODEL,
+        per_network=options.routes,
+        favourites=options.favourites,
+        screens=options.screens,
+        cost_model=COST_MODEL,
         seed=options.seed,
         timeout_s=options.timeout,
         minutes=minutes,

@@ -136,7 +136,7 @@ def add_row(setting: Setting, row: Mapping[str, Any]) -> None:
 def do(task: Task, setting: Setting) -> None:
     """Does a task; what cannot be done is a row as well."""
     kinds: dict[str, Callable[[Task, Setting], Iterable[dict[str, Any]]]] = {
-        "tune": _tune, "chain": _chain, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
+        "tune": _tunes, "chain": _tunes, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
     }  # fmt: skip
     try:
         for row in kinds[task.kind](task, setting):
@@ -176,12 +176,8 @@ def _open(task: Task, setting: Setting) -> tuple[Network, Model]:
     return network, open_model(path, network.shapes, name=network.name, family=network.family)
 
 
-def _tune(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
-    return _chain(replace(task, repeats=1), setting)
-
-
-def _chain(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
-    """The same tune one time after the other with one history, as a user's is. The first is a tune like any other."""
+def _tunes(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
+    """A tune, or the same one time after the other with one history, as a user's is: the first is like any other."""
     scratch = setting.scratch(task)
     for number in range(task.time, task.time + task.repeats):
         one = replace(task, time=number)

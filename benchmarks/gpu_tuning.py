@@ -69,7 +69,7 @@ CONTROLS = 20
 # A tune that is killed and resumed takes longer than the others, so it gets fewer.
 KILLED_BUILDS = 4
 # Measurements of each kind of part, to share parts out among GPUs.
-_WEIGHTS = {"tune": 16, "chain": 48, "kill": 12, "trap": 9, "control": 16}
+_WEIGHTS = {"tune": 16, "chain": 16 * CHAINED, "kill": 12, "trap": 9, "control": 16}
 
 
 def plan(main: Sequence[str] = MAIN, others: Sequence[str] = OTHER_BATCHES) -> list[Task]:

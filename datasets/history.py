@@ -147,6 +147,10 @@ class History:
         rows = self._read(lambda connection: connection.execute(select(tables.environments)).all())
         return {key: Environment.from_json(content) for key, content in _contents(rows).items()}
 
+    def comparable(self, here: Environment) -> set[str]:
+        """Identities of the environments whose measurements may stand for those of one."""
+        return {identity for identity, place in self.environments().items() if here.comparable(place)}
+
     def known(self, fingerprint: str, environments: Iterable[str], routes: Iterable[Route]) -> set[Route]:
         """Those of some routes that were measured on a graph, whatever came of it, in one of some environments.
 

@@ -203,6 +203,15 @@ class RouteSpace:
         found.pop(self.canonical(Route(base)), None)
         return list(found)
 
+    def additions(self, route: Route) -> dict[tuple[str, str], Route]:
+        """Every route that has one setting more than ``route``, by that setting."""
+        found = {}
+        for other in self.single_changes(route):
+            if route.items() <= other.items():
+                (setting,) = other.items() - route.items()
+                found[setting] = other
+        return found
+
     def sample(
         self, count: int, rng: np.random.Generator, changes: tuple[int, int] = (1, 6), exclude: Iterable[Route] = ()
     ) -> list[Route]:

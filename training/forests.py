@@ -24,20 +24,18 @@ MOST_ROUTES = 50_000
 """Routes that a forest learns from at most: more make it larger without making it much better."""
 
 
-def fit_forest(store: ExampleStore, places: Integers, seed: int) -> Forest:
+def fit_forest(examples: Sequence[Example], seed: int) -> Forest:
     """Fits a forest to some examples; each example counts the same, however many routes it has.
 
     Routes that were never timed teach it nothing. One that was ok and whose accuracy loss nobody wrote down counts as
     exact.
 
     Args:
-        store: the examples.
-        places: which of them, at least one.
-        seed: of the choice of examples, where there are too many, and of the trees.
+        examples: at least one.
+        seed: of the trees.
     """
     from sklearn.ensemble import ExtraTreesRegressor  # takes seconds to load, and predicting needs none of it
 
-    examples = [store[int(place)] for place in _enough(store, places, seed)]
     columns = Columns.of((item.graph for item in examples), (token for item in examples for token in item.tokens))
     rows = np.concatenate([_rows(columns, example) for example in examples])
     targets = np.concatenate([_targets(example) for example in examples])
@@ -50,9 +48,8 @@ def fit_forest(store: ExampleStore, places: Integers, seed: int) -> Forest:
     return Forest(columns, flat(trees.estimators_))
 
 
-def fit_risks(store: ExampleStore, places: Integers, seed: int) -> Risks:
-    """Counts over the same examples how likely each setting is to break a route."""
-    examples = [store[int(place)] for place in _enough(store, places, seed)]
+def fit_risks(examples: Sequence[Example]) -> Risks:
+    """Counts over some examples how likely each setting is to break a route."""
     return Risks.fit(
         [
             (route, broken >= 0.5)
@@ -63,12 +60,19 @@ def fit_risks(store: ExampleStore, places: Integers, seed: int) -> Risks:
     )
 
 
-def _enough(store: ExampleStore, places: Integers, seed: int) -> Integers:
-    """As many examples as have ``MOST_ROUTES`` routes together, drawn at random where there are more."""
-    if store.routes[places].sum() <= MOST_ROUTES:
-        return places
-    order = np.random.default_rng(seed).permutation(places)
-    return order[: max(1, int(np.searchsorted(np.cumsum(store.routes[order]), MOST_ROUTES)))]
+def enough(store: ExampleStore, places: Integers, seed: int) -> list[Example]:
+    """As many examples as have ``MOST_ROUTES`` routes together, drawn at random where there are more.
+
+    Args:
+        store: the examples.
+        places: which of them, at least one.
+        seed: of the draw.
+    """
+    chosen = places
+    if store.routes[places].sum() > MOST_ROUTES:
+        order = np.random.default_rng(seed).permutation(places)
+        chosen = order[: max(1, int(np.searchsorted(np.cumsum(store.routes[order]), MOST_ROUTES)))]
+    return [store[int(place)] for place in chosen]
 
 
 def _rows(columns: Columns, example: Example) -> Floats:

@@ -23,7 +23,7 @@ from routecast.datasets.records import Records
 from routecast.datasets.splits import family_folds
 from routecast.training.config import TrainConfig, TrainObserver
 from routecast.training.distributed import train_members
-from routecast.training.forests import fit_forest, fit_risks
+from routecast.training.forests import enough, fit_forest, fit_risks
 from routecast.training.out_of_fold import OutOfFold, figures
 from routecast.training.predictions import predict_held_out
 from routecast.training.store import ExampleStore
@@ -131,7 +131,8 @@ def _members(
         held = folds[index % len(folds)]
         known = np.array([place for place, family in enumerate(store.families) if family not in held], np.int64)
         seed = config.seed * 1000 + index
-        members.append(Member(network, fit_forest(store, known, seed), fit_risks(store, known, seed)))
+        examples = enough(store, known, seed)
+        members.append(Member(network, fit_forest(examples, seed), fit_risks(examples)))
     return members
 
 

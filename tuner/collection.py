@@ -199,8 +199,7 @@ class _Collection:
         }
         if isinstance(self.store, Journal):
             return found
-        places = [identity for identity, place in self.store.environments().items() if here.comparable(place)]
-        return found | self.store.known(model.graph.fingerprint, places, routes)
+        return found | self.store.known(model.graph.fingerprint, self.store.comparable(here), routes)
 
     def keep(self, outcome: Outcome) -> None:
         """Stores a measurement, or the reason why a network has none."""

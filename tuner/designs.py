@@ -44,10 +44,8 @@ def _changed(space: RouteSpace, route: Route, rng: np.random.Generator) -> Route
     and a value, uniformly.
     """
     groups: dict[str, dict[str, list[Route]]] = {}
-    for other in space.single_changes(route):
-        if route.items() <= other.items():
-            (name,) = other.keys() - route.keys()
-            groups.setdefault(space.by_name[name].group, {}).setdefault(name, []).append(other)
+    for (name, _), other in space.additions(route).items():
+        groups.setdefault(space.by_name[name].group, {}).setdefault(name, []).append(other)
     if not groups:
         return route
     weights = np.log2([1 + sum(map(len, knobs.values())) for knobs in groups.values()])

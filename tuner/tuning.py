@@ -284,8 +284,7 @@ class _Tune:
 
     def _remembered(self, bench: Bench) -> list[Measurement]:
         """What earlier runs measured of this model on this kind of device, of routes that may be tried and pass now."""
-        here = bench.environment
-        places = {identity for identity, place in self.store.environments().items() if here.comparable(place)}
+        places = self.store.comparable(bench.environment)
         return [
             item
             for item in self.store.measurements(fingerprint=self.model.graph.fingerprint, lean=True)
@@ -414,12 +413,11 @@ class _Tune:
 
     def _leading(self, known: Sequence[Measurement]) -> list[Route]:
         """The routes to confirm: the fastest, and what it shares with those as fast, or else the second."""
-        faster = [item for item in combine(known) if not item.failed and (item.log_ratio or 0.0) < 0.0]
-        order = sorted(faster, key=lambda item: item.log_ratio or 0.0)
-        routes = [item.route for item in order]
+        times = {item.route: item.log_ratio or 0.0 for item in combine(known) if not item.failed}
+        routes = sorted((route for route, time in times.items() if time < 0.0), key=times.__getitem__)
         if self.view is None or not routes:
             return routes[:CONFIRMED_ROUTES]
-        tied = [item.route for item in order if (item.log_ratio or 0.0) <= (order[0].log_ratio or 0.0) + LEAST_GAIN]
+        tied = [route for route in routes if times[route] <= times[routes[0]] + LEAST_GAIN]
         common = shared(self.space, self.view.adapt(known), tied)
         return list(dict.fromkeys([routes[0], common, *routes[1:]]))[:CONFIRMED_ROUTES]
 

@@ -11,7 +11,7 @@ from routecast.costmodel.repeats import LOSS_UNIT
 from routecast.costmodel.tabular import Columns
 from routecast.datasets.records import Records
 from routecast.training import forests
-from routecast.training.forests import fit_forest, flat
+from routecast.training.forests import enough, fit_forest, flat
 from routecast.training.trainer import example_store
 
 Generator = Callable[..., Records]
@@ -37,7 +37,7 @@ def test_scores_are_those_of_scikit_learn(synthetic: Generator) -> None:
 
 def test_a_forest_learns_what_settings_do(synthetic: Generator) -> None:
     with example_store(synthetic(["cnn", "mixer"], models=3, routes=30)) as store:
-        forest = fit_forest(store, np.arange(len(store)), seed=0)
+        forest = fit_forest(enough(store, np.arange(len(store)), seed=0), seed=0)
         for example in store:
             ratio, _ = forest.of(example.graph, example.device).score(
                 example.tokens, example.route_tokens, example.lengths
@@ -58,6 +58,6 @@ def test_no_trees_say_that_nothing_changes(synthetic: Generator) -> None:
 def test_a_large_history_is_learned_from_in_part(synthetic: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forests, "MOST_ROUTES", 25)
     with example_store(synthetic(["cnn"], models=6, routes=10)) as store:
-        part = fit_forest(store, np.arange(6), seed=0)
+        part = fit_forest(enough(store, np.arange(6), seed=0), seed=0)
         monkeypatch.setattr(forests, "MOST_ROUTES", 1000)
-        assert len(part.nodes.feature) < len(fit_forest(store, np.arange(6), seed=0).nodes.feature)
+        assert len(part.nodes.feature) < len(fit_forest(enough(store, np.arange(6), seed=0), seed=0).nodes.feature)

@@ -69,22 +69,19 @@ class ModelSearch(Strategy):
         self._pool = pool
         self._builds = builds
         self._asked = 0
-        self._screening = False
         self._hands: list[Route] = []
 
     def ask(self, count: int) -> list[Route]:
         """See ``Strategy.ask``."""
         if not self._asked:
-            much = self.candidates is None and len(self.space.single_changes()) > _MANY
-            self._screening = much and not self._told
+            self._hands = self._deal()
         routes = super().ask(count)
         self._asked += len(routes)
         return routes
 
     def _propose(self, count: int) -> Iterator[Route]:
         if self._trusted and self._view is not None:
-            if self._screening:
-                yield from self._screens(self._view)
+            yield from self._screens(self._view)
             if self.best is not None and len(self.best.route) > SCREENED and count > 1 and self._is_last(count):
                 yield half(self.space, self._view, self.best.route)
             yield from self._guided(self._view, count)
@@ -97,10 +94,14 @@ class ModelSearch(Strategy):
         if self._first is not None:
             self._view = self._first.adapt(list(self._told.values()))
 
+    def _deal(self) -> list[Route]:
+        """Screens, if nothing is known yet and there is much to find."""
+        if not self._trusted or self._view is None or self._told or self.candidates is not None:
+            return []
+        return screens(self.space, self._view, _HANDS) if len(self.space.single_changes()) > _MANY else []
+
     def _screens(self, view: ModelView) -> Iterator[Route]:
-        """Screens, and those that worked on the other precision too, with half of the builds at most."""
-        if not self._hands:
-            self._hands = screens(self.space, view, _HANDS)
+        """The screens, and those that worked on the other precision too, with half of the builds at most."""
         failed = {route for route, item in self._told.items() if not item.ok}
         again = [crossed(self.space, view, hand) for hand in self._hands if hand not in failed]
         yield from [*self._hands, *again][: None if self._builds is None else self._builds // 2]

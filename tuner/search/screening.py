@@ -64,17 +64,16 @@ def crossed(space: RouteSpace, view: ModelView, screen: Route) -> Route:
 
 def harmless(space: RouteSpace, view: ModelView, start: Route) -> list[Setting]:
     """Settings, but those of precision, that may be added to a route and are not expected to do harm, best first."""
-    changes = [
-        (setting, route)
-        for route in space.single_changes(start)
-        if start.items() <= route.items()
-        for setting in route.items() - start.items()
+    added = {
+        setting: route
+        for setting, route in space.additions(start).items()
         if space.by_name[setting[0]].group != "precision"
-    ]
-    said = view.predict([start, *(route for _, route in changes)])
+    }
+    said = view.predict([start, *added.values()])
     slowdown, failure = said.log_ratio[1:] - said.log_ratio[0], said.failure[1:] - said.failure[0]
     safe = (failure <= _SAFE_FAILURE) & (slowdown <= _SAFE_SLOWDOWN)
-    return [changes[place][0] for place in np.argsort(slowdown, kind="stable") if safe[place]]
+    settings = list(added)
+    return [settings[place] for place in np.argsort(slowdown, kind="stable") if safe[place]]
 
 
 def half(space: RouteSpace, view: ModelView, route: Route) -> Route:

@@ -60,7 +60,7 @@ from routecast.tuner.space import without_numerics
 def _passes(quantization: Quantization) -> list[GraphPass]:
     """In the order of application: structure first, then precision, which would hide the patterns.
 
-    Folding comes before onnxslim, which folds BatchNormalization too and would leave it nothing.
+    Folding, raising and merging come before onnxslim, which does some of the same and would leave them nothing.
     """
     form = [Conversion(), Folding(), Raising(), Merging(), OnnxSlim(), Lowering(), GemmLowering(), OnnxScript()]
     return [*form, quantization, ReducedPrecision()]
