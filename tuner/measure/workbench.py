@@ -161,11 +161,13 @@ class Workbench:
             result = self._runner.run(job)
             if "fatal" in result:
                 raise RoutecastError(result["fatal"])
-            stray = self._usual.strays(result["default_ms"]) if "default_ms" in result else ""
-            if not stray or attempt == _ATTEMPTS:
+            slow = self._usual.exceeded(result["default_ms"]) if "default_ms" in result else ""
+            if not slow or attempt == _ATTEMPTS:
                 break
-            why = stray
+            why = slow
             shutil.rmtree(job.folder)
+        if "default_ms" in result:
+            self._usual.add(result["default_ms"])
         if why and result.get("status") == Status.OK:
             result["message"] = f"timed {attempt} times, since {why}"
         return job, result

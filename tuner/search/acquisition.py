@@ -24,6 +24,10 @@ _PER_SETTING = 0.002
 # A setting ties routes together by its effect and by this share of its uncertainty, and never less than a
 # little.
 _UNCERTAINTY_SHARE, _LEAST_WEIGHT = 0.25, 1e-4
+# Candidates that are expected to add the same, but for so much of a log ratio and so much of what the best adds, are
+# told apart by what was known before anything was measured. Else the noise of what was measured would decide, and a
+# tune made again would go another way.
+_NEAR, _NEAR_SHARE = 0.01, 0.4
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ def choose_batch(
     alone: Scores,
     rng: np.random.Generator,
     *,
+    prior: Array | None = None,
     attitude: Attitude = Attitude(),
 ) -> list[Route]:
     """Chooses routes whose best member is expected to improve most on what is known.
@@ -62,6 +67,8 @@ def choose_batch(
         best: log ratio to improve on.
         alone: the same for routes of one setting each: how much that setting decides the fate of routes.
         rng: source of the scenarios.
+        prior: log ratios of the candidates as they were predicted before anything was measured, shape (R,); the same
+            as those of ``scores`` when None.
         attitude: towards uncertainty and risk.
 
     Returns:
@@ -70,6 +77,7 @@ def choose_batch(
     if not scores.routes:
         return []
     gains = _gains(scores, best, alone, rng, attitude)
+    wanted = (scores.log_ratio if prior is None else prior) + _toll(scores.routes)
     # Where no scenario improves anything, the better prediction decides.
     tie_break = 1e-6 * (scores.log_ratio + scores.failure)
     reached = np.zeros(gains.shape[1])
@@ -77,7 +85,9 @@ def choose_batch(
     for _ in range(min(count, len(scores.routes))):
         value = np.maximum(gains, reached).mean(axis=1) - tie_break
         value[chosen] = -np.inf
-        index = int(np.argmax(value))
+        most = value.max()
+        near = np.flatnonzero(value >= most - min(_NEAR, _NEAR_SHARE * max(most - reached.mean(), 0.0)))
+        index = int(near[np.argmin(wanted[near])])
         chosen.append(index)
         reached = np.maximum(reached, gains[index])
     return [scores.routes[index] for index in chosen]
@@ -88,14 +98,18 @@ def _gains(scores: Scores, best: float, alone: Scores, rng: np.random.Generator,
     effect = np.abs(alone.log_ratio) + _UNCERTAINTY_SHARE * alone.std
     ties = _settings_matrix(scores.routes, _by_setting(alone.routes, effect))
     luck = _shared_luck(ties, _SHARED_EFFECT, rng)
-    toll = _PER_SETTING * np.array([len(route) for route in scores.routes])
-    log_ratio = (scores.log_ratio + toll)[:, None] + attitude.std_factor * scores.std[:, None] * luck
+    log_ratio = (scores.log_ratio + _toll(scores.routes))[:, None] + attitude.std_factor * scores.std[:, None] * luck
     normal = NormalDist()
     failure = np.clip(scores.failure**attitude.failure_power, 1e-6, 1 - 1e-6)
     threshold = np.array([normal.inv_cdf(p) for p in failure])
     risk = _settings_matrix(scores.routes, _by_setting(alone.routes, alone.failure**2))
     works = _shared_luck(risk, _SHARED_FAILURE, rng) > threshold[:, None]
     return np.asarray(works * np.maximum(best - log_ratio, 0.0))
+
+
+def _toll(routes: Sequence[Route]) -> Array:
+    """What is added to the log ratio of R routes for their length, shape (R,)."""
+    return _PER_SETTING * np.array([len(route) for route in routes])
 
 
 def _by_setting(routes: Sequence[Route], values: Array) -> dict[Setting, float]:

@@ -9,7 +9,7 @@ from routecast.datasets.measurement import Measurement
 from routecast.datasets.route import Route, RouteSpace
 from routecast.tuner.search.acquisition import Attitude, choose_batch
 from routecast.tuner.search.base import Strategy
-from routecast.tuner.search.pool import Scores, grow_pool
+from routecast.tuner.search.pool import Scores, grow_pool, refine
 from routecast.tuner.search.screening import SCREENED, crossed, half, screens
 
 # Before the last round a surprise can still be followed up, so the uncertain counts for more.
@@ -31,9 +31,10 @@ class ModelSearch(Strategy):
 
     Where a space has very many knobs and nothing is known yet, the first half of the builds are screens of the most
     promising ones (see ``screening``), and the last round has half of the best route, if that has become long. Each
-    other round grows a pool of candidates around the most promising routes, scores it, and chooses a batch by
-    expected improvement, uncertainty and diversity (see ``choose_batch``). What was measured corrects the
-    cost model's view before the next round. With no view, or one that warns that it is out of its depth, the
+    other round grows a pool of candidates around the most promising routes, refines it by what was measured, which
+    corrects the cost model's view after each round, and chooses a batch by expected improvement, uncertainty and
+    diversity (see ``choose_batch``). What differs by no more than noise is decided by what the cost model said before,
+    so that a tune made again goes the same way. With no view, or one that warns that it is out of its depth, the
     strategy changes one knob at a time: first on the default route, later also on the best route measured.
     """
 
@@ -45,7 +46,7 @@ class ModelSearch(Strategy):
         *,
         seed: int = 0,
         view: ModelView | None = None,
-        pool: int = 4096,
+        pool: int = 2560,
         builds: int | None = None,
         order: ModelView | None = None,
         candidates: Iterable[Route] | None = None,
@@ -111,14 +112,24 @@ class ModelSearch(Strategy):
 
     def _guided(self, view: ModelView, count: int) -> list[Route]:
         done = sorted((item for item in self._told.values() if item.ok), key=lambda item: item.log_ratio)
-        parents = [item.route for item in done[:_PARENTS] if item.log_ratio < 0]
+        leading = {item.route for item in done[:_PARENTS] if item.log_ratio < 0}
+        parents = [route for route in self._told if route in leading]
+        first = view if self._first is None else self._first
+        growing, choosing = self.rng.spawn(2)
         if self.candidates is None:
-            candidates = grow_pool(self.space, view, self.rng, self._pool, parents).without(self._seen)
+            grown = grow_pool(self.space, first, growing, self._pool, parents)
+            candidates = refine(self.space, view, grown.routes, parents).without(self._seen)
         else:
             candidates = Scores.of(view, [route for route in self.candidates if self._is_new(route)])
-        attitude = _EXPLOITING if self._is_last(count) else _EXPLORING
-        alone = Scores.of(view, self.space.single_changes())
-        return choose_batch(candidates, count, self._best_log_ratio, alone, self.rng, attitude=attitude)
+        return choose_batch(
+            candidates,
+            count,
+            self._best_log_ratio,
+            Scores.of(first, self.space.single_changes()),
+            choosing,
+            prior=Scores.of(first, candidates.routes).log_ratio,
+            attitude=_EXPLOITING if self._is_last(count) else _EXPLORING,
+        )
 
     def _scan(self) -> Iterator[Route]:
         """Single changes of the best route measured and of the default route, the most promising first."""

@@ -1,4 +1,4 @@
-"""The candidates that a cost model scores: drawn at random, then evolved around the most promising."""
+"""The candidates that a cost model scores: drawn at random, evolved around the most promising, then refined."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from routecast.datasets.route import Route, RouteSpace
 _ELITE = 48
 _COMBINED_SINGLES = 16
 _GENERATIONS = 3
+_REFINED, _REFINEMENTS = 16, 2
 # Random routes are a share of the pool; half change few knobs, half change many.
 _RANDOM_SHARE = 0.4
 _SPREADS = ((1, 3), (2, 6))
@@ -87,8 +88,7 @@ def grow_pool(
         size: how many routes at most, single changes not counted.
         parents: routes known to be good, such as the best measured.
     """
-    longest = max(map(len, parents), default=0)
-    pool = _Pool(view, 2 * longest if longest > _MOST_SETTINGS else _MOST_SETTINGS)
+    pool = _Pool(view, _most_settings(parents))
     pool.add(space.single_changes())
     pool.add(_combinations(space, pool.scores.leading(_COMBINED_SINGLES)))
     drawn = int(size * _RANDOM_SHARE / len(_SPREADS))
@@ -99,6 +99,31 @@ def grow_pool(
         near = space.single_changes(elite[0])[: brood // 2] if elite else []
         pool.add([*near, *itertools.islice(_offspring(space, elite, rng), brood - len(near))])
     return pool.scores
+
+
+def refine(space: RouteSpace, view: ModelView, routes: Sequence[Route], parents: Sequence[Route] = ()) -> Scores:
+    """Scores routes by what is known by now, and with them the neighbours of the most promising.
+
+    The neighbours are all of a kind, none by chance: two views that differ by little more than the noise of what was
+    measured lead to nearly the same candidates.
+
+    Args:
+        space: where routes come from.
+        view: what scores them, one batch per generation.
+        routes: to begin with.
+        parents: routes known to be good, whose neighbours are always looked at.
+    """
+    pool = _Pool(view, _most_settings(parents))
+    pool.add(routes)
+    singles = Scores.of(view, space.single_changes()).leading(_COMBINED_SINGLES)
+    for _ in range(_REFINEMENTS):
+        pool.add(_neighbours(space, [*dict.fromkeys([*parents, *pool.scores.leading(_REFINED)])], singles))
+    return pool.scores
+
+
+def _most_settings(parents: Sequence[Route]) -> int:
+    longest = max(map(len, parents), default=0)
+    return 2 * longest if longest > _MOST_SETTINGS else _MOST_SETTINGS
 
 
 class _Pool:
@@ -122,6 +147,15 @@ def _combinations(space: RouteSpace, singles: Sequence[Route]) -> list[Route]:
     pairs = [space.canonical(Route({**other, **one})) for one, other in itertools.combinations(singles, 2)]
     piled = itertools.accumulate(singles, lambda pile, route: Route({**route, **pile}))
     return [*pairs, *map(space.canonical, piled)]
+
+
+def _neighbours(space: RouteSpace, elite: Sequence[Route], singles: Sequence[Route]) -> Iterator[Route]:
+    """Every two elite routes united, and each with one of the single changes more or any of its settings less."""
+    for one, other in itertools.combinations(elite, 2):
+        yield space.canonical(Route({**other, **one}))
+    for route in elite:
+        yield from (space.canonical(Route({**route, **single})) for single in singles)
+        yield from (space.canonical(Route(route.items() - {setting})) for setting in route.items())
 
 
 def _offspring(space: RouteSpace, elite: Sequence[Route], rng: np.random.Generator) -> Iterator[Route]:

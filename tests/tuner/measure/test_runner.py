@@ -118,7 +118,7 @@ def test_a_build_equal_to_one_timed_before_takes_over_its_timing(bench):
 def test_a_timing_in_another_state_of_the_machine_is_made_again(bench, monkeypatch, slow, attempts):
     monkeypatch.setattr(workbench, "_ATTEMPTS", 3)
     for _ in range(3):
-        bench._usual.strays(1.0)
+        bench._usual.add(1.0)
     run, jobs = bench._runner.run, []
 
     def timed(job):

@@ -6,8 +6,11 @@ from routecast.tuner.measure.steadiness import UsualLatency
 
 
 def told(latencies):
-    usual = UsualLatency()
-    return [usual.strays(latency) for latency in latencies]
+    usual, found = UsualLatency(), []
+    for latency in latencies:
+        found.append(usual.exceeded(latency))
+        usual.add(latency)
+    return found
 
 
 def test_a_second_mode_is_told_from_noise():
@@ -27,5 +30,9 @@ def test_where_the_default_wanders_nothing_is_odd(latencies):
     assert told(latencies)[2:] == [""] * 4
 
 
+def test_a_faster_state_is_no_reason_to_time_again():
+    assert told([1.0, 1.0, 1.0, 0.95, 0.95]) == [""] * 5
+
+
 def test_a_state_that_lasts_becomes_usual():
-    assert [bool(stray) for stray in told([1.0] * 3 + [1.06] * 9)[3:]] == [True] * 3 + [False] * 6
+    assert [bool(slow) for slow in told([1.0] * 3 + [1.06] * 9)[3:]] == [True] * 3 + [False] * 6

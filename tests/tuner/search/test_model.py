@@ -7,7 +7,7 @@ import numpy as np
 from routecast.datasets.route import Route
 from routecast.tuner.search import favourites, make_strategy
 from routecast.tuner.search.acquisition import Attitude, choose_batch
-from routecast.tuner.search.pool import Scores, grow_pool
+from routecast.tuner.search.pool import Scores, grow_pool, refine
 
 
 def tune(strategy, lab, builds=8, rounds=2):
@@ -85,6 +85,16 @@ def test_the_pool_evolves_towards_what_the_view_promises(lab, make_view):
     assert best in grow_pool(lab.space, view, np.random.default_rng(0), 300).routes
 
 
+def test_refining_adds_what_two_good_routes_make_together_and_each_with_one_setting_less(lab, make_view):
+    slim, gelu = Route.parse("pass.slim=on session.spin=off"), Route.parse("pass.gelu=on session.arena=off")
+    refined = refine(lab.space, make_view(), [Route({"session.pattern": "off"})], [slim, gelu])
+    assert {Route({**slim, **gelu}), Route({"pass.slim": "on"}), Route({**gelu, "session.threads": "2"})} <= set(
+        refined.routes
+    )
+    assert refined.routes == refine(lab.space, make_view(), [Route({"session.pattern": "off"})], [slim, gelu]).routes
+    assert len(set(refined.routes)) == len(refined.routes)
+
+
 def _scores(*rows):
     routes, mean, std, failure = zip(*rows, strict=True)
     arrays = (np.array(values, dtype=float) for values in (mean, std, failure))
@@ -107,6 +117,14 @@ def test_exploration_prefers_the_uncertain():
     rng = np.random.default_rng
     assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=0.3)) == [Route({"a.b": "on"})]
     assert choose_batch(scores, 1, -0.05, NOTHING, rng(0), attitude=Attitude(std_factor=3.0)) == [Route({"c.d": "on"})]
+
+
+def test_what_was_known_before_decides_where_noise_would():
+    rows = ("a.b=on", -0.100, 0.01, 0.0), ("c.d=on", -0.098, 0.01, 0.0), ("e.f=on", -0.05, 0.01, 0.0)
+    prior = np.array([-0.05, -0.06, -0.2])
+    assert choose_batch(_scores(*rows), 1, 0.0, NOTHING, np.random.default_rng(0)) == [Route({"a.b": "on"})]
+    chosen = choose_batch(_scores(*rows), 1, 0.0, NOTHING, np.random.default_rng(0), prior=prior)
+    assert chosen == [Route({"c.d": "on"})]  # not the third, which is surely worse
 
 
 def test_when_nothing_improves_the_better_prediction_is_chosen():

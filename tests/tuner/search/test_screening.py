@@ -1,5 +1,7 @@
 """Screens: many knobs at once, none that is expected to do harm, and what a search makes of them."""
 
+import itertools
+import math
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -157,6 +159,53 @@ def test_a_search_ends_with_half_of_a_long_route():
     first, _ = search.ask(2)  # of one precision there is nothing to cross
     assert first == half(gpu_like("fp16"), Wary(), screened[0])
     assert len(first) == 7
+
+
+class Learning(Wary):
+    """A view that shares out what was measured among routes by the settings that they have in common."""
+
+    def __init__(self, told=()):
+        super().__init__()
+        self.effects = {
+            f"compiler.knob{i}": effect for i, effect in enumerate(np.random.default_rng(1).normal(0, 0.005, 100))
+        }
+        self.told = [item for item in told if item.ok]
+
+    def predict(self, routes):
+        said = super().predict(routes)
+        said.log_ratio = said.log_ratio + np.array([sum(self.effects.get(name, 0.0) for name in r) for r in routes])
+        if self.told:
+            known = [item.route for item in self.told]
+            off = np.array([item.log_ratio for item in self.told]) - Learning().predict(known).log_ratio
+            kernel = _alike(known, known) + 0.05 * np.eye(len(known))
+            said.log_ratio = said.log_ratio + _alike(routes, known) @ np.linalg.solve(kernel, off)
+        return said
+
+    def adapt(self, measurements):
+        return Learning(measurements)
+
+
+def _alike(routes, others):
+    return np.array([[len(r.items() & o.items()) / math.sqrt(len(r) * len(o) + 1e-9) for o in others] for r in routes])
+
+
+def _asked(noise):
+    """The routes of a tune in which two settings matter, measured with a noise of a few thousandths."""
+    effects = {"precision.policy": -0.5, "compiler.knob9": -0.2, "compiler.knob20": -0.1}
+    rng = np.random.default_rng(noise)
+    search = ModelSearch(gpu_like("fp16", "bf16"), view=Learning(), pool=300, builds=8)
+    routes = []
+    for _ in range(4):
+        new = search.ask(2)
+        routes += new
+        logs = [sum(effects.get(name, 0.0) for name in route) + 0.003 * rng.standard_normal() for route in new]
+        search.tell([_measured(route, math.exp(log)) for route, log in zip(new, logs, strict=True)])
+    return set(routes)
+
+
+def test_a_tune_made_again_asks_for_nearly_the_same_routes():
+    common = [len(one & other) for one, other in itertools.combinations(map(_asked, range(4)), 2)]
+    assert np.mean(common) >= 6
 
 
 @pytest.mark.parametrize(
