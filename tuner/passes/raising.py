@@ -90,14 +90,24 @@ def _attention_products(facts: GraphFacts) -> list[Node]:
         shape = facts.graph.tensors[node.outputs[0]].shape
         if node.op == "Softmax" and shape is not None and len(shape) == 4:
             masked = facts.before(node, "Add")
-            scaled = [each for one in (node, *masked) for each in (one, *facts.before(one, *_SCALES))]
+            scaled = [each for one in (node, *masked) for each in (one, *_scales(facts, one))]
             found += [product for one in scaled for product in facts.before(one, "MatMul")]
     return found
 
 
 def _scaled_before(facts: GraphFacts) -> bool:
     """Whether query or key is scaled before their product."""
-    return any(facts.before(product, *_SCALES) for product in _attention_products(facts))
+    return any(_scales(facts, product) for product in _attention_products(facts))
+
+
+def _scales(facts: GraphFacts, node: Node) -> list[Node]:
+    """The operators just before that scale by one number; by one for each head is no attention that ONNX knows."""
+
+    def is_number(index: int) -> bool:
+        shape = facts.graph.tensors[index].shape if index >= 0 else None
+        return shape is not None and math.prod(shape) == 1
+
+    return [each for each in facts.before(node, *_SCALES) if any(map(is_number, each.inputs))]
 
 
 @cache

@@ -303,3 +303,7 @@ def test_attention_is_offered_only_where_its_pattern_is(tmp_path):
     # A mask that is chosen by Where instead of added is no pattern that the rules know.
     chosen = "c = Greater(s, half)\n    t = Where(c, s, half)\n    p = Softmax<axis = -1>(t)"
     assert offered(ATTENTION.replace("p = Softmax<axis = -1>(s)", chosen)) == ()
+    # One scale for each head, as attention over channels has it, is no attention that ONNX knows.
+    heads = "f = Constant<value = float[1, 2, 1, 1] {1.0, 2.0}>()\n    p = Softmax<axis = -1>(t)"
+    for_heads = ATTENTION.replace("p = Softmax<axis = -1>(s)", heads.replace("\n", "\n    t = Mul(s, f)\n", 1))
+    assert offered(for_heads) == ()
