@@ -26,9 +26,6 @@ from routecast.tuner.measure.worker import DEFAULT_KEY, Job
 EXPLORE = TimingConfig()
 CONFIRM = TimingConfig(min_blocks=12, max_blocks=36, seconds=2.5, half_width=0.0015, lost=float("inf"))
 
-_ATTEMPTS = 3
-"""How often a timing is made at most, each in a process of its own, while the machine is not as it usually is."""
-
 
 @dataclass(frozen=True)
 class BenchConfig:
@@ -43,6 +40,8 @@ class BenchConfig:
         limits: time and memory of a child.
         explore: timing of a first measurement.
         confirm: timing of controls and confirmations.
+        attempts: how often a timing is made at most, each in a process of its own, while the default route is slower
+            than it usually is.
     """
 
     inputs: tuple[Path, ...] = ()
@@ -53,6 +52,7 @@ class BenchConfig:
     limits: Limits = field(default_factory=Limits)
     explore: TimingConfig = EXPLORE
     confirm: TimingConfig = CONFIRM
+    attempts: int = 3
 
 
 class Workbench:
@@ -156,13 +156,13 @@ class Workbench:
     def _measured(self, route: Route, purpose: Purpose) -> tuple[Job, dict[str, Any]]:
         """The last job that was done for a measurement, and what it found."""
         why = ""
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._config.attempts + 1):
             job = self._job("measure", route, purpose)
             result = self._runner.run(job)
             if "fatal" in result:
                 raise RoutecastError(result["fatal"])
             slow = self._usual.exceeded(result["default_ms"]) if "default_ms" in result else ""
-            if not slow or attempt == _ATTEMPTS:
+            if not slow or attempt == self._config.attempts:
                 break
             why = slow
             shutil.rmtree(job.folder)

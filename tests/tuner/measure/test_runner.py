@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from routecast.datasets.measurement import Purpose, Status
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route
 from routecast.tuner.backends.registry import get_backend
-from routecast.tuner.measure import workbench
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
@@ -47,10 +47,10 @@ def bench(tmp_path, monkeypatch):
     folder = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")])))
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(workbench, "_ATTEMPTS", 1)  # the latency of so small a network wanders
     model = open_model(small_network(tmp_path / "small.onnx"))
     backend = get_backend("faulty_backend:FaultyBackend")
-    config = BenchConfig(limits=Limits(seconds=10, bytes=2 << 30), explore=QUICK, confirm=QUICK)
+    # The latency of so small a network wanders: without a second attempt messages stay as they are.
+    config = BenchConfig(limits=Limits(seconds=10, bytes=2 << 30), explore=QUICK, confirm=QUICK, attempts=1)
     with Workbench(model, backend, backend.space(model), tmp_path / "bench", config) as bench:
         bench.start()
         yield bench
@@ -116,7 +116,7 @@ def test_a_build_equal_to_one_timed_before_takes_over_its_timing(bench):
 
 @pytest.mark.parametrize(("slow", "attempts"), [((), 1), ((0,), 2), ((0, 1), 3), ((0, 1, 2), 3)])
 def test_a_timing_in_another_state_of_the_machine_is_made_again(bench, monkeypatch, slow, attempts):
-    monkeypatch.setattr(workbench, "_ATTEMPTS", 3)
+    bench._config = replace(bench._config, attempts=3)
     for _ in range(3):
         bench._usual.add(1.0)
     run, jobs = bench._runner.run, []
