@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Event
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import Connection, Engine, event, text
 
 from routecast.datasets.history import History
 from routecast.datasets.measurement import Measurement, Status
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 WRITERS = 16
 EACH = 6250
 BATCH = 250
-IN_TRANSACTION = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'victim' AND backend_xid IS NOT NULL"
 
 # Processes that know all modules already: sixteen fresh ones would import for longer than they write.
 processes = multiprocessing.get_context("fork")
@@ -45,6 +43,19 @@ def _write(url: str, writer: int, batch: int) -> None:
             history.add_many(share[start : start + batch])
 
 
+def _write_and_wait(url: str, writer: int, written: Event) -> None:
+    """Writes a whole share, and stops just before the commit that would make it last."""
+
+    def stop(connection: Connection) -> None:
+        if connection.execute(text(f"SELECT count(*) FROM measurements WHERE run = 'run{writer}'")).scalar() == EACH:
+            written.set()
+            time.sleep(600)
+
+    with History(url) as history:
+        event.listen(Engine, "commit", stop)
+        history.add_many(_share(writer))
+
+
 def _read(url: str, finished: Event) -> None:
     """Reads everything again and again: nothing twice, and never less than before."""
     before = passes = 0
@@ -57,28 +68,27 @@ def _read(url: str, finished: Event) -> None:
             finished.wait(3)
 
 
-def _wait_until(true: object, seconds: float = 120) -> None:
+def _wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
+    while not true():
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
 @pytest.mark.postgres
 def test_sixteen_writers_a_killed_one_and_a_server_that_crashes(postgres: PostgresServer, postgres_url: str) -> None:
-    finished = processes.Event()
+    finished, written = processes.Event(), processes.Event()
     with History(postgres_url) as history:
         reader = processes.Process(target=_read, args=(postgres_url, finished))
-        victim = processes.Process(target=_write, args=(f"{postgres_url}&application_name=victim", 0, EACH))
+        victim = processes.Process(target=_write_and_wait, args=(postgres_url, 0, written))
         successor = processes.Process(target=_write, args=(postgres_url, 0, BATCH))
         writers = [processes.Process(target=_write, args=(postgres_url, writer, BATCH)) for writer in range(1, WRITERS)]
         try:
             for process in (reader, victim, *writers):
                 process.start()
 
-            _wait_until(lambda: postgres.execute(IN_TRANSACTION))
-            assert victim.pid is not None
-            os.kill(victim.pid, signal.SIGKILL)
+            assert written.wait(120), victim
+            victim.kill()
             victim.join()
             assert next(history.measurements(run="run0"), None) is None  # all of a batch, or nothing
             successor.start()
