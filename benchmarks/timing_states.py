@@ -2,17 +2,23 @@
 
     python benchmarks/timing_states.py NETWORK.onnx --backend tensorrt-rtx --beside alone building holding loading
 
-Every timing is a child of its own, as in a tune, but none is made again for being slow. Beside it run ``--neighbours``
-processes that compute on the CPU, build the network, hold it loaded, or load it again and again under the GPU's lock.
+Each of ``--children`` forked processes loads the network and times it, then again and again after it has renewed
+nothing, what is prepared (inputs and CUDA graph), or the executable (context and device memory), in random order. A
+second mode of the latency so shows what it belongs to: what must be renewed to leave it, or to come into it. Beside
+them ``--neighbours`` processes compute on the CPU, build the network, hold it loaded, or load it again and again under
+the GPU's lock.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import groupby, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -20,59 +26,97 @@ from typing import Any
 
 import numpy as np
 from common import save
+from rich.console import Console
+from rich.table import Table
 
-from routecast.datasets.measurement import Purpose
 from routecast.datasets.model import open_model, write_static
 from routecast.datasets.route import Route
-from routecast.tuner.backends.base import Artifact, Backend, BuildRequest
+from routecast.tuner.backends.base import Artifact, Backend, BuildRequest, Executable
 from routecast.tuner.backends.registry import get_backend
 from routecast.tuner.backends.tensorrt.backend import TensorRtFamily
-from routecast.tuner.measure.workbench import BenchConfig, Workbench
+from routecast.tuner.measure.inputs import InputSet, generate_inputs
 
-SLOW = 0.03
-"""A log ratio to the median of those timed alone that counts as slow."""
+SLOW = 0.025
+"""A log ratio to the lower quartile of all latencies that counts as slow."""
+RENEWED = ("nothing", "preparation", "executable")
+"""What a child renews before it times again; its first timing has a new process."""
+BLOCKS, BLOCK_MS = 5, 15.0
+
+Row = dict[str, Any]
 
 
 def main() -> None:
-    """Times everything, row after row, and writes ``results/timing_states.json``."""
+    """Times everything, child after child, and writes ``results/timing_states.json``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--backend", default="onnxruntime")
     parser.add_argument("--beside", nargs="*", default=["alone", *NEIGHBOURS], choices=["alone", *NEIGHBOURS])
     parser.add_argument("--neighbours", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--children", type=int, default=12, help="beside each kind of neighbour")
+    parser.add_argument("--renewals", type=int, default=3, help="of each kind, in each child")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    model, backend = open_model(options.model), get_backend(options.backend)
+    model, backend, rows = open_model(options.model), get_backend(options.backend), list[Row]()
+    inputs = generate_inputs(model, seed=0)
+    # Children of a server without threads and without a GPU's context, as in a tune.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", *backend.preload])
     with (
         tempfile.TemporaryDirectory() as scratch,
-        Workbench(model, backend, backend.space(model), Path(scratch, "bench"), BenchConfig(attempts=1)) as bench,
+        ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as children,
     ):
-        bench.start()
+        static = write_static(model, Path(scratch))
+        built = children.submit(_built, static, options.backend, Path(scratch, "built")).result()
         for kind in options.beside:
             with neighbours(kind, options, Path(scratch)):
-                for _ in range(options.repeats):
-                    rows.append({"beside": kind, **timed(bench)})
-                    print("{beside:<10} {latency_ms:.4f} {default_ms:.4f} ms".format(**rows[-1]), flush=True)
-        environment = bench.environment
-    show(rows)
-    save("timing_states", rows, environment, network=model.name, neighbours=options.neighbours)
+                for child in range(options.children):
+                    task = (options.backend, built, static, inputs, options.renewals, child)
+                    found = children.submit(timed, *task).result()
+                    rows += [{"beside": kind, "child": child, **row} for row in found]
+                    print(f"{kind:<10}", *(f"{row['latency_ms']:.4f}" for row in found), "ms", flush=True)
+    Console().print(table(rows))
+    save("timing_states", rows, backend.environment(), network=model.name, neighbours=options.neighbours)
 
 
-def timed(bench: Workbench) -> dict[str, Any]:
-    """One timing of the default route beside itself, with every block of both in ms."""
-    found = bench.measure(Route(), Purpose.CONTROL)
-    names = ("latency_ms", "default_ms", "blocks_ms", "default_blocks_ms", "device_state")
-    return {name: getattr(found, name) for name in names}
+def timed(name: str, built: Artifact, static: Path, inputs: InputSet, renewals: int, seed: int) -> list[Row]:
+    """Latencies in ms of a network in this process, the first and then one after each renewal."""
+    backend = get_backend(name)
+    executable = backend.load(built, Route(), static)
+    executable.prepare(inputs)
+    rows = [{"renewed": "process", **_latency(executable), "device_state": backend.device_state()}]
+    for renewed in np.random.default_rng(seed).permutation(RENEWED * renewals).tolist():
+        if renewed == "executable":
+            executable.close()
+            executable = backend.load(built, Route(), static)
+        if renewed != "nothing":
+            executable.prepare(inputs)
+        rows.append({"renewed": renewed, **_latency(executable), "device_state": backend.device_state()})
+    executable.close()
+    return rows
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """Prints how the timings beside each kind of neighbour are spread."""
-    usual = median(row["default_ms"] for row in rows if row["beside"] == rows[0]["beside"])
-    for kind in dict.fromkeys(row["beside"] for row in rows):
-        logs = np.log([row["default_ms"] / usual for row in rows if row["beside"] == kind])
-        slow = int((logs > SLOW).sum())
-        print(f"{kind:<10} {np.median(logs):+.2%} [{logs.min():+.2%}, {logs.max():+.2%}], slow {slow} of {len(logs)}")
+def _latency(executable: Executable) -> Row:
+    repeats = math.ceil(BLOCK_MS / executable.time(1))
+    blocks = [executable.time(repeats) for _ in range(BLOCKS)]
+    return {"latency_ms": median(blocks), "blocks_ms": blocks}
+
+
+def table(rows: list[Row]) -> Table:
+    """How many timings were slow after each renewal, by whether the one before it in the same process was."""
+    usual = float(np.quantile([row["latency_ms"] for row in rows], 0.25))
+    shown = Table("beside", "renewed", "slow after fast", "slow after slow", title=f"usually {usual:.4g} ms")
+
+    def slow(row: Row) -> bool:
+        return math.log(row["latency_ms"] / usual) > SLOW
+
+    for kind, found in groupby(rows, lambda row: row["beside"]):
+        same = list(found)
+        firsts = [slow(row) for row in same if row["renewed"] == "process"]
+        shown.add_row(kind, "process", f"{sum(firsts)} of {len(firsts)}", "")
+        steps = [(slow(one), other["renewed"], slow(other)) for one, other in pairwise(same)]
+        for renewed in RENEWED:
+            after = {before: [now for was, what, now in steps if (was, what) == (before, renewed)] for before in (0, 1)}
+            shown.add_row(kind, renewed, *(f"{sum(after[before])} of {len(after[before])}" for before in (0, 1)))
+    return shown
 
 
 @contextlib.contextmanager
@@ -111,12 +155,12 @@ def _build(path: Path, backend: Backend, folder: Path, ready: Callable[[], None]
     static = write_static(open_model(path), folder)
     ready()
     for number in range(1_000_000):
-        _built(static, backend, folder / str(number))
+        _built(static, backend.name, folder / str(number))
 
 
 def _hold(path: Path, backend: Backend, folder: Path, ready: Callable[[], None]) -> None:
     static = write_static(open_model(path), folder)
-    loaded = backend.load(_built(static, backend, folder / "built"), Route(), static)
+    loaded = backend.load(_built(static, backend.name, folder / "built"), Route(), static)
     _let_go(backend)
     ready()
     time.sleep(3600)
@@ -125,16 +169,16 @@ def _hold(path: Path, backend: Backend, folder: Path, ready: Callable[[], None])
 
 def _load(path: Path, backend: Backend, folder: Path, ready: Callable[[], None]) -> None:
     static = write_static(open_model(path), folder)
-    built = _built(static, backend, folder / "built")
+    built = _built(static, backend.name, folder / "built")
     ready()
     while True:
         backend.load(built, Route(), static).close()
         _let_go(backend)
 
 
-def _built(static: Path, backend: Backend, folder: Path) -> Artifact:
+def _built(static: Path, backend: str, folder: Path) -> Artifact:
     folder.mkdir()
-    return backend.build(BuildRequest(static, Route(), folder))
+    return get_backend(backend).build(BuildRequest(static, Route(), folder))
 
 
 def _let_go(backend: Backend) -> None:

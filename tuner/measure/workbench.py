@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
+from uuid import uuid4
 
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import RoutecastError, UsageError
@@ -52,7 +53,7 @@ class BenchConfig:
     limits: Limits = field(default_factory=Limits)
     explore: TimingConfig = EXPLORE
     confirm: TimingConfig = CONFIRM
-    attempts: int = 3
+    attempts: int = 5
 
 
 class Workbench:
@@ -122,13 +123,14 @@ class Workbench:
 
         A route to explore whose build is byte for byte that of one timed here before, under the same settings at
         load, is not timed again: it takes over what the other one's timing and checking found, and its message says so.
-        A timing made while the default was not as fast as usual is made again: a machine in another state slows routes
-        unequally. Whether that is so is asked of the default alone, never of the route.
+        A confirmation is built anew, once. A timing made while the default was not as fast as usual is made again: a
+        machine in another state slows routes unequally. Whether that is so is asked of the default alone, never of the
+        route.
 
         Raises:
             RoutecastError: the disk is full or the measuring process itself is gone.
         """
-        job, result = self._measured(route, purpose)
+        result = self._measured(route, purpose)
         artifact = result.pop("artifact", None)
         if result.pop("twin", False):
             values = {**result, **_of_twin(self._timed[result["engine_hash"], self._load_settings(route)])}
@@ -149,28 +151,27 @@ class Workbench:
             self._timed.setdefault((measurement.engine_hash, self._load_settings(route)), measurement)
         if artifact is not None:
             self.artifacts[measurement.identity] = Path(artifact)
-        if purpose is not Purpose.CONFIRM:
-            shutil.rmtree(job.folder)
         return measurement
 
-    def _measured(self, route: Route, purpose: Purpose) -> tuple[Job, dict[str, Any]]:
-        """The last job that was done for a measurement, and what it found."""
+    def _measured(self, route: Route, purpose: Purpose) -> dict[str, Any]:
+        """What the last of the jobs found that were done for a measurement."""
         why = ""
+        build_key = f"confirmation-{uuid4().hex}" if purpose is Purpose.CONFIRM else self._build_key(route)
         for attempt in range(1, self._config.attempts + 1):
-            job = self._job("measure", route, purpose)
+            job = self._job("measure", route, purpose, build_key)
             result = self._runner.run(job)
             if "fatal" in result:
                 raise RoutecastError(result["fatal"])
+            shutil.rmtree(job.folder)
             slow = self._usual.exceeded(result["default_ms"]) if "default_ms" in result else ""
             if not slow or attempt == self._config.attempts:
                 break
             why = slow
-            shutil.rmtree(job.folder)
         if "default_ms" in result:
             self._usual.add(result["default_ms"])
         if why and result.get("status") == Status.OK:
             result["message"] = f"timed {attempt} times, since {why}"
-        return job, result
+        return result
 
     def measure_many(
         self, routes: Sequence[Route], late: Callable[[], bool], stage: Callable[[str], None]
@@ -214,7 +215,9 @@ class Workbench:
         if self._build_key(route) != DEFAULT_KEY:
             shutil.rmtree(self._build_folder(route), ignore_errors=True)
 
-    def _job(self, kind: str, route: Route | None = None, purpose: Purpose = Purpose.EXPLORE) -> Job:
+    def _job(
+        self, kind: str, route: Route | None = None, purpose: Purpose = Purpose.EXPLORE, build_key: str = ""
+    ) -> Job:
         self._count += 1
         folder = self._folder / f"job-{self._count:04d}"
         if folder.exists():  # left by an interrupted run
@@ -228,11 +231,10 @@ class Workbench:
             inputs=tuple(map(str, self._inputs)),
             references=tuple(map(str, self._references)),
             artifacts=str(self._folder / "artifacts"),
-            build_key=self._build_key(route),
+            build_key=build_key or self._build_key(route),
             timed_hashes=self._timed_hashes(route) if purpose is Purpose.EXPLORE else (),
             node_names=tuple(node.name for node in self.model.graph.nodes),
             route=str(route),
-            purpose=purpose.value,
             timing=self._config.explore if purpose is Purpose.EXPLORE else self._config.confirm,
             limit=self._config.limit,
             seed=self._config.seed + self._count,

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from routecast.datasets.errors import RoutecastError, UsageError
-from routecast.datasets.measurement import Purpose, Status
+from routecast.datasets.measurement import Status
 from routecast.datasets.route import Route
 from routecast.tuner.backends.base import Artifact, Backend, BuildFailed, BuildRequest, Executable, LoadFailed
 from routecast.tuner.backends.registry import get_backend
@@ -42,12 +42,12 @@ class Job:
         model: ONNX file with fixed shapes.
         inputs, references: input sets and the outputs expected, ``.npz`` files, in pairs.
         artifacts: folder of finished builds, shared by all children of a workbench.
-        build_key: names the route's build in ``artifacts``; routes that differ only at load share it.
+        build_key: names the route's build in ``artifacts``; routes that differ only at load share it, confirmations
+            have one of their own.
         timed_hashes: hashes of artifacts that were timed before, under the same settings at load; a build that is equal
             to one of them is not loaded and timed again.
         node_names: names of the graph's operators by index.
         route: text form of the route.
-        purpose: why it is measured; a confirmation is built again.
         timing: how to time.
         limit: the accuracy limit.
         seed: of block order and bootstrap.
@@ -64,7 +64,6 @@ class Job:
     timed_hashes: tuple[str, ...] = ()
     node_names: tuple[str, ...] = ()
     route: str = ""
-    purpose: str = Purpose.EXPLORE.value
     timing: TimingConfig = field(default_factory=TimingConfig)
     limit: AccuracyLimit = field(default_factory=AccuracyLimit)
     seed: int = 0
@@ -140,7 +139,7 @@ def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     try:
         stage("building")
-        artifact = _built(backend, job, route)
+        artifact = _shared_build(backend, job, route, job.build_key)
         result |= {
             "artifact": str(artifact.path),
             "build_seconds": artifact.build_seconds,
@@ -164,13 +163,6 @@ def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
     except LoadFailed as error:
         return {**result, "status": Status.LOAD_FAILED, "message": str(error)}
     return result
-
-
-def _built(backend: Backend, job: Job, route: Route) -> Artifact:
-    """The route's artifact: one that is there already, unless a confirmation wants a new one."""
-    if job.purpose == Purpose.CONFIRM:
-        return _build(backend, job, route, Path(job.folder, "build"))
-    return _shared_build(backend, job, route, job.build_key)
 
 
 def _shared_build(backend: Backend, job: Job, route: Route, key: str) -> Artifact:

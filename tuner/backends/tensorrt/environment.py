@@ -63,7 +63,7 @@ def gpu_facts(index: int = 0) -> GpuFacts:
 
 
 def device_state(index: int = 0) -> dict[str, float]:
-    """Clocks, temperature, power and throttle reasons of a GPU right now, as far as NVML tells them.
+    """Clocks, PCIe link, temperature, power and throttle reasons of a GPU right now, as far as NVML tells them.
 
     ``throttle_reasons`` is NVML's bit mask (``nvmlClocksEventReasons``), 0 when nothing holds the clocks back.
     """
@@ -83,6 +83,8 @@ def read_state(nvml: Any, handle: Any) -> dict[str, float]:
     asked = {
         "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM", 1.0),
         "memory_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM", 1.0),
+        "video_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_VIDEO", 1.0),
+        "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration", "", 1.0),
         "temperature_c": ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU", 1.0),
         "power_w": ("nvmlDeviceGetPowerUsage", "", 1e-3),
         "throttle_reasons": ("nvmlDeviceGetCurrentClocksThrottleReasons", "", 1.0),
