@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from routecast.training.mlflow_store import connect, failures, local_store, tracking_uri
 from routecast.training.registry import MODEL, Registry, open_registry
@@ -19,6 +22,10 @@ EXPERIMENT = "routecast"
 ARTIFACT = "model"
 """Folder of the cost model among the artifacts of a run."""
 _BATCH = 500
+_PROCESS = "process"
+"""Tag of a run: process, its start and its host, by which a run can be told whose process was killed."""
+_CLOCK_SECONDS = 60.0
+"""By how much setting the clock may move the start of a process."""
 
 
 class Tracker:
@@ -33,10 +40,14 @@ class Tracker:
     """
 
     def __init__(self) -> None:
-        """Connects, and begins a run."""
+        """Connects, ends runs whose process on this host is gone, and begins a run."""
         with failures():
             self._client = connect()
-            run = self._client.create_run(self._experiment(), run_name=None)
+            experiment = self._experiment()
+            for left in self._client.search_runs([experiment], "attributes.status = 'RUNNING'"):
+                if _is_gone(left.data.tags.get(_PROCESS, "")):
+                    self._client.set_terminated(left.info.run_id, "KILLED")
+            run = self._client.create_run(experiment, tags={_PROCESS: _named(psutil.Process())})
         self.registry = Registry(self._client)
         self.run_id: str = run.info.run_id
         self._artifacts = run.info.artifact_uri
@@ -105,6 +116,21 @@ def annotate(run_id: str, metrics: Mapping[str, float], tags: Mapping[str, str])
             metrics=[_metric(name, value, 0) for name, value in metrics.items()],
             tags=[RunTag(name, value) for name, value in tags.items()],
         )
+
+
+def _named(process: psutil.Process) -> str:
+    return f"{process.pid} {process.create_time():.0f} {platform.node()}"
+
+
+def _is_gone(name: str) -> bool:
+    """Whether a process so named was one of this host and runs no more; its number may have gone to another."""
+    number, began, host = name.split(" ", 2) if name else ("", "", "")
+    if host != platform.node():
+        return False
+    try:
+        return abs(psutil.Process(int(number)).create_time() - float(began)) > _CLOCK_SECONDS
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _metric(name: str, value: float, step: int) -> Metric:
