@@ -20,6 +20,16 @@ MOST_LOSS = 1e-2
 Array = npt.NDArray[np.float64]
 
 
+def promise(change: npt.ArrayLike, failure: npt.ArrayLike) -> Array:
+    """What trying routes is expected to change, since one that fails leaves the default route; lower is better.
+
+    Args:
+        change: log ratio, or ratio less one, if the route works: a loss counts whole, a gain by its chance.
+        failure: probability that it does not.
+    """
+    return np.maximum(change, 0.0) + (1.0 - np.asarray(failure)) * np.minimum(change, 0.0)
+
+
 @dataclass(frozen=True)
 class Predictions:
     """What a cost model says of R routes of one model.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from routecast.costmodel.base import Array, Predictions
+from routecast.costmodel.base import Array, Predictions, promise
 from routecast.datasets.errors import UsageError
 from routecast.training import metrics
 from routecast.training.out_of_fold import OutOfFold, RouteRows, figures
@@ -125,9 +125,8 @@ def _groups(rows: RouteRows) -> list[npt.NDArray[np.int64]]:
 
 
 def _choice(rows: RouteRows, group: npt.NDArray[np.int64]) -> dict[str, float]:
-    failed, predicted, failure = rows.failed[group] >= 0.5, rows.predicted[group], rows.failure[group]
+    failed, score = rows.failed[group] >= 0.5, promise(rows.predicted[group], rows.failure[group])
     actual = np.where(failed | np.isnan(rows.log_ratio[group]), np.inf, np.exp(rows.log_ratio[group]))
-    score = np.maximum(predicted, 0) + (1 - failure) * np.minimum(predicted, 0)
     result = {f"feasible_regret_at_{k}": metrics.regret(actual, score, k, default=1.0) for k in BUDGETS}
     best = actual.min(initial=1.0)
     first = actual[int(np.argmin(score))]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from routecast.datasets.environment import Environment
-from routecast.datasets.errors import UsageError
 from routecast.datasets.journal import Journal
 from routecast.datasets.measurement import Measurement, Purpose
 from routecast.datasets.model import Model, open_model
@@ -28,12 +27,12 @@ from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.subjects import Outcome, Subject, Task, Unmeasured, measure_here
 from routecast.tuner.measure.timing import TimingConfig
 from routecast.tuner.measure.workbench import EXPLORE, BenchConfig
+from routecast.tuner.predictions import need_cost_model
 from routecast.tuner.results import Observer, best_of
 from routecast.tuner.search import favourites
 from routecast.tuner.search.screening import screens
 
 if TYPE_CHECKING:
-    from routecast.costmodel import Ensemble
     from routecast.datasets.history import History
     from routecast.datasets.zoo import Network
 
@@ -134,7 +133,7 @@ class _Collection:
         self.store = store
         self.known = known.merged(store.records()) if isinstance(store, Journal) else known
         self.config = config
-        self.cost_model = _cost_model(config) if config.favourites or config.screens else None
+        self.cost_model = need_cost_model(config.cost_model) if config.favourites or config.screens else None
         self.observer = observer
         self.run = uuid.uuid4().hex[:12]
         self.began = time.monotonic()
@@ -218,13 +217,3 @@ class _Collection:
     def summary(self) -> CollectSummary:
         """What has been done so far."""
         return CollectSummary(self.measured, self.ok, self.skipped, time.monotonic() - self.began)
-
-
-def _cost_model(config: CollectConfig) -> Ensemble:
-    """What advises on routes."""
-    from routecast.training import find_cost_model
-
-    found = find_cost_model(config.cost_model)
-    if found is None:
-        raise UsageError("no cost model is at hand to name favourites or screens: `routecast train` makes one")
-    return found

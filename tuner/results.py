@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from routecast.costmodel.base import promise
 from routecast.datasets.environment import Environment
 from routecast.datasets.errors import UsageError
 from routecast.datasets.measurement import Measurement
@@ -35,7 +36,7 @@ class RoutePrediction:
     @property
     def promise(self) -> float:
         """Expected ratio that trying it leads to: when it fails, the default route is kept; lower is better."""
-        return self.ratio + self.failure * max(0.0, 1.0 - self.ratio)
+        return 1.0 + float(promise(self.ratio - 1.0, self.failure))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable form, which ``from_json`` reads."""

@@ -125,7 +125,7 @@ def test_favourites_need_a_cost_model(tmp_path, monkeypatch):
     monkeypatch.setattr("routecast.training.find_cost_model", lambda path: None)
     with (
         History(tmp_path / "h.db") as store,
-        pytest.raises(UsageError, match="no cost model is at hand to name favourites or screens"),
+        pytest.raises(UsageError, match="no cost model is at hand: make one with `routecast train`"),
     ):
         collect([TINY], store, CollectConfig(per_network=1, favourites=2, timing=QUICK))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from routecast.costmodel.base import Array, ModelView
+from routecast.costmodel.base import Array, ModelView, promise
 from routecast.datasets.route import Route, RouteSpace
 
 _ELITE = 48
@@ -65,8 +65,7 @@ class Scores:
     @property
     def promise(self) -> Array:
         """Optimistic log ratio, gains weighed by the chance to work; lower is better, shape (R,)."""
-        optimistic = self.log_ratio - self.std
-        return np.maximum(optimistic, 0.0) + (1.0 - self.failure) * np.minimum(optimistic, 0.0)
+        return promise(self.log_ratio - self.std, self.failure)
 
     def leading(self, count: int) -> list[Route]:
         """The ``count`` most promising routes, best first."""
