@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from routecast.costmodel.features import Token, roofline_ms
-from routecast.datasets.environment import Environment
+from routecast.datasets.environment import INSTRUCTION_SETS, Environment
 from routecast.datasets.graph import Graph
 
 _FEW_MEASUREMENTS, _FEW_MODELS = 200, 5
 _MUCH_OF_THE_TIME = 0.1
 _LIKE = 2.0
-_POWER = ("threads", "bandwidth_gbs", "peak_gflops", "streaming_multiprocessors")
+_POWER = ("threads", "bandwidth_gbs", "peak_gflops", "streaming_multiprocessors", *INSTRUCTION_SETS)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Familiarity:
         ops: operator types.
         settings: route settings, as ``name=value``.
         backends: names of back-ends.
-        devices: what each device can do, by ``backend/device``.
+        devices: what each device can do, by ``Environment.kind``.
         families: architecture families.
         measurements, models: how many.
         spread: standard deviation of the measured log ratios, the prior of a setting nobody has measured.
@@ -58,7 +58,7 @@ class Familiarity:
             seen = ", ".join(sorted(self.backends)) or "none"
             found.append(f"back-end {environment.backend} was never measured (only {seen})")
         elif not self._knows_device(environment):
-            device = environment.device
+            device = " with ".join(filter(None, (environment.device, ", ".join(environment.instruction_sets))))
             found.append(f"neither {device} nor a device like it was ever measured with {environment.backend}")
         if refusal := self.refusal(environment):
             found.append(refusal)
@@ -87,8 +87,11 @@ class Familiarity:
         return replace(self, versions={})
 
     def _knows_device(self, environment: Environment) -> bool:
-        """Whether this device was measured with this back-end, or one as powerful within a factor of 2."""
-        if f"{environment.backend}/{environment.device}" in self.devices:
+        """Whether this device was measured with this back-end, or one like it.
+
+        That has the same instruction sets and is as powerful within a factor of 2.
+        """
+        if environment.kind in self.devices:
             return True
         mine = powers(environment)
         return any(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from routecast.costmodel.texts import encode, words
-from routecast.datasets.environment import Environment
+from routecast.datasets.environment import INSTRUCTION_SETS, Environment
 from routecast.datasets.graph import ITEM_BYTES, Attribute, Graph, Node, Tensor
 
 Token = tuple[str, str]
@@ -30,7 +30,7 @@ GRAPH_NUMBERS = 9
 ENVIRONMENT_NAMES = (
     "cores", "threads", "clock_mhz", "memory_gb", "l2_mb", "l3_mb", "bandwidth_gbs", "peak_gflops",
     "streaming_multiprocessors", "compute_capability", "memory_clock_mhz", "power_limit_w",
-    "avx2", "avx512", "vnni", "avx_vnni", "amx_int8", "bf16", "neon", "dotprod", "i8mm", "sve",
+    *INSTRUCTION_SETS,
 )  # fmt: skip
 ENVIRONMENT_TEXTS, ENVIRONMENT_NUMBERS = 20, 2 * len(ENVIRONMENT_NAMES)
 

@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+INSTRUCTION_SETS = (
+    "avx2", "avx512", "vnni", "avx_vnni", "amx_int8", "bf16", "neon", "dotprod", "i8mm", "sve",
+)  # fmt: skip
+"""Numbers of a CPU that are 1 where it has the instructions, 0 where it has not."""
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -44,13 +49,23 @@ class Environment:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
+    def kind(self) -> str:
+        """Backend, device and instruction sets: virtual machines give CPUs of several generations the same name."""
+        return " ".join([f"{self.backend}/{self.device}", *self.instruction_sets])
+
+    @property
+    def instruction_sets(self) -> tuple[str, ...]:
+        """Those that the device is known to have; none on a GPU."""
+        return tuple(name for name in INSTRUCTION_SETS if self.numbers.get(name))
+
+    @property
     def minor_version(self) -> str:
         """Major and minor version of the backend, as ``1.20``; empty when unknown."""
         return ".".join(self.backend_version.split(".")[:2])
 
     def comparable(self, other: Environment) -> bool:
-        """Whether measurements made here and there may stand for each other: same device, backend and versions."""
-        mine, theirs = ((each.backend, each.backend_version, each.tuner_version, each.device) for each in (self, other))
+        """Whether measurements made here and there may stand for each other: same kind of device, same versions."""
+        mine, theirs = ((each.kind, each.backend_version, each.tuner_version) for each in (self, other))
         return mine == theirs
 
     def to_json(self) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _familiarity(store: ExampleStore, *, calibrated: bool) -> Familiarity:
         ops=frozenset(store.summary.ops),
         settings=frozenset(store.summary.settings),
         backends=frozenset(item.backend for item in environments),
-        devices={f"{item.backend}/{item.device}": powers(item) for item in environments},
+        devices={item.kind: powers(item) for item in environments},
         families=frozenset(store.families),
         measurements=store.summary.measurements,
         models=store.models(),

@@ -84,7 +84,7 @@ def ensemble(graph: Graph, environment: Environment) -> Ensemble:
             ops=graph.ops,
             settings=frozenset({"session.threads=1", "session.arena=off", "optimizer.fusion=off"}),
             backends=frozenset({environment.backend}),
-            devices={f"{environment.backend}/{environment.device}": {"threads": 2.0, "peak_gflops": 100.0}},
+            devices={environment.kind: {"threads": 2.0, "peak_gflops": 100.0}},
             families=frozenset({"cnn"}),
             measurements=1000,
             models=40,

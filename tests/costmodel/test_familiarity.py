@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from routecast.costmodel.ensemble import Ensemble
-from routecast.costmodel.familiarity import Familiarity, seen_versions
+from routecast.costmodel.familiarity import Familiarity, powers, seen_versions
 from routecast.datasets.environment import Environment
 from routecast.datasets.graph import Graph, Node
 
@@ -43,6 +43,22 @@ def test_device_like_a_known_one_is_known(ensemble: Ensemble, graph: Graph, envi
         numbers = {"threads": threads, "peak_gflops": 150.0}
         other = dataclasses.replace(environment, device="Other CPU", numbers=numbers)
         assert (ensemble.view(graph, other).warnings == ()) is known
+
+
+def test_a_device_of_the_same_name_with_other_instructions_is_another(
+    ensemble: Ensemble, graph: Graph, environment: Environment
+) -> None:
+    numbers = {**environment.numbers, "threads": 2.0, "peak_gflops": 100.0, "avx2": 1.0, "vnni": 1.0}
+    newer = dataclasses.replace(environment, numbers=numbers)
+    assert ensemble.view(graph, newer).warnings == (
+        "neither Some CPU with avx2, vnni nor a device like it was ever measured with onnxruntime",
+    )
+    assert not environment.comparable(newer)
+    learned = dataclasses.replace(ensemble.familiarity, devices={newer.kind: powers(newer)})
+    assert learned.warnings(graph, newer) == ()
+    alike = dataclasses.replace(newer, device="Other CPU", numbers={**numbers, "peak_gflops": 150.0, "neon": 0.0})
+    assert learned.warnings(graph, alike) == ()
+    assert learned.warnings(graph, dataclasses.replace(alike, numbers={**numbers, "vnni": 0.0})) != ()
 
 
 def test_small_history_is_confessed(ensemble: Ensemble, graph: Graph, environment: Environment) -> None:
