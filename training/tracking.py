@@ -128,9 +128,10 @@ def _is_gone(name: str) -> bool:
     if host != platform.node():
         return False
     try:
-        return abs(psutil.Process(int(number)).create_time() - float(began)) > _CLOCK_SECONDS
+        of_that_number: float = psutil.Process(int(number)).create_time()
     except psutil.NoSuchProcess:
         return True
+    return abs(of_that_number - float(began)) > _CLOCK_SECONDS
 
 
 def _metric(name: str, value: float, step: int) -> Metric:
