@@ -8,6 +8,7 @@ of a fleet writes to it: the first one that has a new routecast would lock out a
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def upgrade(engine: Engine, revision: int = SCHEMA) -> None:
     with _alone, database.writing(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-        version = _version(connection)
+        version = _version(connection, _table_names(connection))
         if version < revision:  # another process may have done it while this one waited
             _run_alembic(connection, version, str(revision))
 
@@ -113,10 +114,11 @@ def _run_alembic(connection: Connection, version: int, revision: str) -> None:
 
 def _checked_version(engine: Engine, place: str) -> int:
     with engine.connect() as connection:
-        version = _version(connection)
+        names = _table_names(connection)  # asked for once: another process may be making them
+        version = _version(connection, names)
         if version > SCHEMA:
             raise UsageError(f"{place} has schema {version}, this routecast knows up to {SCHEMA}: upgrade routecast")
-        if not version and (names := _table_names(connection)):
+        if not version and names:
             kind = "an SQLite" if engine.dialect.name == "sqlite" else "a PostgreSQL"
             raise UsageError(
                 f"{place} is {kind} database with other tables ({names[0]}...), but not a routecast history; "
@@ -125,9 +127,9 @@ def _checked_version(engine: Engine, place: str) -> int:
     return version
 
 
-def _version(connection: Connection) -> int:
-    """The version of the tables, 0 when there are none."""
-    if about.name not in _table_names(connection):
+def _version(connection: Connection, names: Sequence[str]) -> int:
+    """The version of the tables of these names, 0 when the history's are not among them."""
+    if about.name not in names:
         return 0
     version: Any = connection.scalar(select(about.c.value).where(about.c.key == "schema"))
     return int(version or 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
@@ -48,7 +48,7 @@ def test_migrations_make_the_tables_that_the_code_uses(place: str) -> None:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert compare_metadata(context, metadata) == []
         assert context.get_current_revision() == str(SCHEMA)
-        assert schema._version(connection) == SCHEMA
+        assert schema._version(connection, schema._table_names(connection)) == SCHEMA
 
 
 def test_the_database_has_the_limits_that_the_code_checks() -> None:
@@ -74,6 +74,27 @@ def test_several_processes_make_the_tables_at_once(place: str) -> None:
     assert [process.exitcode for process in processes] == [0] * 4
     with History(place) as history:
         assert len(history) == 4
+
+
+def test_tables_that_another_process_makes_meanwhile_are_no_foreign_ones(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = schema._table_names
+    asked: list[list[str]] = []
+
+    def late(connection: Connection) -> list[str]:
+        """The names, and just after the first look another process makes the tables."""
+        found = names(connection)
+        if not asked:
+            asked.append(found)
+            connection.rollback()
+            with History(place):
+                pass
+        return found
+
+    monkeypatch.setattr(schema, "_table_names", late)
+    with History(place) as history:
+        assert (asked, len(history)) == ([[]], 0)
 
 
 # ---- upgrading
