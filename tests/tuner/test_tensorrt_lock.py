@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -48,6 +49,20 @@ def test_a_timing_runs_alone(lock, tmp_path, theirs, ours):
         getattr(lock, ours)()
         # It was let in because the other had let go: by then the other was ending.
         assert process.wait(timeout=1) == 0
+
+
+@pytest.mark.parametrize("side", ["share", "alone"])
+def test_it_says_when_it_waits(lock, tmp_path, side):
+    entered = []
+    lock.waiting = lambda: contextlib.nullcontext(entered.append(side))
+    getattr(lock, side)()
+    assert not entered
+    lock.release()
+    with other(tmp_path, "alone", 0.3) as process:
+        assert process.stdout.readline() == b"held\n"
+        getattr(lock, side)()
+        assert process.wait(timeout=1) == 0
+    assert entered == [side]
 
 
 def test_a_killed_process_holds_nothing(lock, tmp_path):

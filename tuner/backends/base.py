@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -199,6 +200,10 @@ class Backend(ABC):
     @abstractmethod
     def export(self, artifact: Path, route: Route, folder: Path) -> Path:
         """Puts a built route into ``folder`` with all that deploying it needs, and returns the file to load."""
+
+    def report_waits(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+        """Takes what to enter while another process holds the device."""
+        del waiting  # by default none is shared
 
     def tuner_file(self, routes: Sequence[Route], base: Route) -> str:
         """What the vendor's own tuner reads to try routes; empty when it has none.

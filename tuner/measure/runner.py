@@ -20,10 +20,12 @@ import psutil
 
 from routecast.datasets.errors import RoutecastError
 from routecast.datasets.measurement import Status
-from routecast.tuner.measure.worker import Job
+from routecast.tuner.measure.worker import WAITING, Job
 
 POLL_SECONDS = 0.2
 START_SECONDS = 120.0
+LONGEST_WAIT_SECONDS = 1800.0
+"""How long a child may wait for a device that another process holds."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Limits:
     """What a child may use.
 
     Attributes:
-        seconds: wall-clock time of one job.
+        seconds: wall-clock time of one job, without the time that it waits for a device which another process holds.
         bytes: resident memory; None is four fifths of the machine's.
     """
 
@@ -76,7 +78,7 @@ class Runner:
         process = self._started()
         self._jobs += 1
         self._send(process, {"id": self._jobs, "job": str(job.save())})
-        ending = self._wait(process, self._jobs)
+        ending = self._wait(process, self._jobs, folder / WAITING)
         result = folder / "result.json"
         if result.exists():
             return dict(json.loads(result.read_text()))
@@ -129,25 +131,37 @@ class Runner:
         line, self._pending = self._pending.split(b"\n", 1)
         return dict(json.loads(line))
 
-    def _wait(self, process: subprocess.Popen[bytes], job: int) -> _Ending:
-        """Waits for a job's child to end, and ends it when it takes too long or too much."""
+    def _wait(self, process: subprocess.Popen[bytes], job: int, waiting: Path) -> _Ending:
+        """Waits for a job's child to end, and ends it when it takes too long or too much.
+
+        While the file ``waiting`` is there, the child waits for others, which is not its fault.
+        """
         pid, reason = 0, None
-        deadline = time.monotonic() + self._limits.seconds
+        worked = waited = 0.0
+        last = time.monotonic()
         while True:
             message = self._receive(process, POLL_SECONDS)
+            now = time.monotonic()
+            if waiting.exists():
+                waited += now - last
+            else:
+                worked += now - last
+            last = now
             if message is not None and message["id"] == job:
                 if "exit" in message:
                     return _Ending(int(message["exit"]), reason)
                 pid = int(message["pid"])
             elif pid and reason is None:
-                reason = self._excess(pid, deadline)
+                reason = self._excess(pid, worked, waited)
                 if reason is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(pid, signal.SIGKILL)
 
-    def _excess(self, pid: int, deadline: float) -> str | None:
-        if time.monotonic() > deadline:
+    def _excess(self, pid: int, worked: float, waited: float) -> str | None:
+        if worked > self._limits.seconds:
             return "time"
+        if waited > LONGEST_WAIT_SECONDS:
+            return "wait"
         try:
             used = psutil.Process(pid).memory_info().rss
         except psutil.NoSuchProcess:
@@ -168,6 +182,11 @@ def _without_result(folder: Path, ending: _Ending, limits: Limits) -> dict[str, 
     stage = stage_file.read_text() if stage_file.exists() else "starting"
     if ending.reason == "time":
         return {"status": Status.TIMED_OUT, "message": f"no result within {limits.seconds:.0f} s, killed while {stage}"}
+    if ending.reason == "wait":
+        return {
+            "fatal": f"another process of routecast has held the device for {LONGEST_WAIT_SECONDS / 60:.0f} minutes: "
+            "end it, or let it end, then go on with --resume"
+        }
     if ending.reason == "memory":
         return {
             "status": Status.CRASHED,

@@ -8,7 +8,7 @@ import json
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,8 @@ DEFAULT_KEY = "default"
 """Names the default route's build."""
 RECORD = "artifact.json"
 """What describes a finished build, in its folder."""
+WAITING = "waiting"
+"""A file in the job's folder while the child waits for a device that another process holds."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,31 @@ def _write_stage(job: Job, stage: str) -> None:
     Path(job.folder, "stage").write_text(stage)
 
 
+class _Waits:
+    """Leaves word while a device is waited for, and adds up the time, in seconds."""
+
+    def __init__(self, job: Job) -> None:
+        self._path = Path(job.folder, WAITING)
+        self.seconds = 0.0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        began = time.perf_counter()
+        self._path.touch()
+        try:
+            yield
+        finally:
+            self._path.unlink()
+            self.seconds += time.perf_counter() - began
+
+
+def _sharing(job: Job) -> tuple[Backend, _Waits]:
+    """The job's backend, and how long it has waited for others."""
+    backend, waits = get_backend(job.backend), _Waits(job)
+    backend.report_waits(waits)
+    return backend, waits
+
+
 def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
     """Outputs of the unmodified model, by ONNX Runtime on the CPU without any graph optimisation."""
     from routecast.tuner.backends.onnxruntime.reference import (
@@ -126,16 +153,17 @@ def _reference(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _build_only(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
+    backend, _ = _sharing(job)
     stage("building")
     try:
-        _shared_build(get_backend(job.backend), job, Route.parse(job.route), job.build_key)
+        _shared_build(backend, job, Route.parse(job.route), job.build_key)
     except BuildFailed as error:
         return {"status": Status.BUILD_FAILED, "message": str(error)}
     return {"built": True}
 
 
 def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
-    backend, route = get_backend(job.backend), Route.parse(job.route)
+    (backend, waits), route = _sharing(job), Route.parse(job.route)
     result: dict[str, Any] = {}
     try:
         stage("building")
@@ -149,9 +177,9 @@ def _measure(job: Job, stage: Callable[[str], None]) -> dict[str, Any]:
         if artifact.hash in job.timed_hashes:
             return {**result, "twin": True}
         stage("loading")
-        began = time.perf_counter()
+        began, waited = time.perf_counter(), waits.seconds
         candidate = backend.load(artifact, route, Path(job.model))
-        result["load_seconds"] = time.perf_counter() - began
+        result["load_seconds"] = time.perf_counter() - began - (waits.seconds - waited)
         stage("checking accuracy")
         result |= _accuracy(candidate, job)
         stage("timing")

@@ -10,13 +10,20 @@ from routecast.datasets.route import Knob, RouteSpace
 from routecast.tuner.backends.base import Artifact, BuildFailed, BuildRequest, Executable, LoadFailed
 from routecast.tuner.backends.onnxruntime.backend import OnnxRuntimeBackend
 
-FAULTS = ("none", "build_fails", "build_segfaults", "build_exits", "load_fails", "load_hangs", "memory", "nan", "wrong")
+FAULTS = (
+    "none", "build_fails", "build_segfaults", "build_exits", "load_fails", "load_hangs", "memory", "nan", "wrong",
+    "waits",
+)  # fmt: skip
+WAITED_S = 3.0
 
 
 class FaultyBackend(OnnxRuntimeBackend):
     name = "faulty_backend:FaultyBackend"
     preload = ("onnxruntime",)
     compiles_at_load = frozenset({"fault"})  # some faults spoil the loading of a sound artifact
+
+    def report_waits(self, waiting):
+        self.waiting = waiting
 
     def space(self, model, *, allow_numerics=True):
         real = super().space(model, allow_numerics=allow_numerics)
@@ -38,6 +45,9 @@ class FaultyBackend(OnnxRuntimeBackend):
             raise LoadFailed("the loader said no")
         if fault == "load_hangs":
             time.sleep(600)
+        if fault == "waits":  # for a device that another process holds
+            with self.waiting():
+                time.sleep(WAITED_S)
         if fault == "memory":
             hoard = [np.ones(1 << 27) for _ in range(40)]
             time.sleep(60)

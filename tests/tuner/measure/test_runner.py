@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from routecast.datasets.errors import RoutecastError
 from routecast.datasets.measurement import Purpose, Status
 from routecast.datasets.model import open_model
 from routecast.datasets.route import Route
@@ -95,6 +96,22 @@ def test_a_hanging_route_is_killed(bench):
     assert measurement.status is Status.TIMED_OUT
     assert "no result within 2 s, killed while loading" in measurement.message
     assert time.monotonic() - began < 6
+
+
+def test_waiting_for_a_device_does_not_count_towards_the_timeout(bench):
+    bench._runner._limits = Limits(seconds=2.5)
+    began = time.monotonic()
+    measurement = bench.measure(Route({"fault.kind": "waits"}))
+    assert time.monotonic() - began > 3.0
+    assert measurement.status is Status.OK, measurement.message
+    assert measurement.load_seconds < 2.5
+
+
+def test_a_device_that_is_never_let_go_ends_the_work_and_is_no_routes_fault(bench, monkeypatch):
+    monkeypatch.setattr("routecast.tuner.measure.runner.LONGEST_WAIT_SECONDS", 0.6)
+    with pytest.raises(RoutecastError, match="another process of routecast has held the device"):
+        bench.measure(Route({"fault.kind": "waits"}))
+    assert bench.measure(Route()).status is Status.OK
 
 
 def test_a_build_equal_to_one_timed_before_takes_over_its_timing(bench):

@@ -6,7 +6,8 @@ import contextlib
 import shutil
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,6 +111,10 @@ class TensorRtFamily(Backend):
     def release(self) -> None:
         """Lets other processes have the GPU."""
         self._lock.release()
+
+    def report_waits(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+        """Takes what to enter while another process holds the GPU."""
+        self._lock.waiting = waiting
 
     def environment(self) -> Environment:
         """This GPU, and the versions of what changes a build."""

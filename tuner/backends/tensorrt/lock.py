@@ -9,6 +9,8 @@ import fcntl
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 POLL_SECONDS = 0.01
@@ -19,6 +21,9 @@ class GpuLock:
 
     Waiting timings go before new loads, so that loads come in waves with the timings of the last wave in
     between, and no timing waits for a load that began after it.
+
+    Attributes:
+        waiting: what is entered while another process is waited for.
     """
 
     def __init__(self, gpu: str, folder: Path | None = None) -> None:
@@ -28,15 +33,17 @@ class GpuLock:
         self._gate = -1
         self._waiting = -1
         self._alone = False
+        self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def share(self) -> None:
         """Waits until nobody times or waits to, then holds the shared side; does nothing when held."""
         if self._gate >= 0:
             return
         gate, waiting = self._open("gpu"), self._open("timing")
-        while not _try(waiting, fcntl.LOCK_EX) or not _try(gate, fcntl.LOCK_SH):
-            fcntl.flock(waiting, fcntl.LOCK_UN)
-            time.sleep(POLL_SECONDS)
+        if not _shared(waiting, gate):
+            with self.waiting():
+                while not _shared(waiting, gate):
+                    time.sleep(POLL_SECONDS)
         os.close(waiting)
         self._gate = gate
 
@@ -48,7 +55,9 @@ class GpuLock:
         self._waiting = self._open("timing")
         fcntl.flock(self._waiting, fcntl.LOCK_SH)
         self._gate = self._open("gpu")
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        if not _try(self._gate, fcntl.LOCK_EX):
+            with self.waiting():
+                fcntl.flock(self._gate, fcntl.LOCK_EX)
         self._alone = True
 
     def release(self) -> None:
@@ -61,6 +70,14 @@ class GpuLock:
 
     def _open(self, kind: str) -> int:
         return os.open(self._folder / f"{self._name}.{kind}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _shared(waiting: int, gate: int) -> bool:
+    """Takes the gate's shared side, unless somebody times or waits to."""
+    if _try(waiting, fcntl.LOCK_EX) and _try(gate, fcntl.LOCK_SH):
+        return True
+    fcntl.flock(waiting, fcntl.LOCK_UN)
+    return False
 
 
 def _try(descriptor: int, side: int) -> bool:
