@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from routecast.datasets.measurement import Measurement
@@ -37,10 +38,8 @@ class Confirmation:
 
     @property
     def ratio(self) -> float:
-        """Geometric mean of the ratios."""
-        if not self.measurements:
-            return 1.0
-        return math.exp(sum(item.log_ratio for item in self.measurements) / len(self.measurements))
+        """The middle one of the ratios, or between the two in the middle: one rebuild may have been disturbed."""
+        return median(item.ratio or math.inf for item in self.measurements) if self.measurements else 1.0
 
     @property
     def low(self) -> float:
@@ -49,7 +48,7 @@ class Confirmation:
 
     @property
     def high(self) -> float:
-        """The greatest upper bound of the intervals: every rebuild must be faster, not only their mean."""
+        """The greatest upper bound of the intervals: every rebuild must be faster, not only the middle one."""
         return max((item.ratio_high or math.inf for item in self.measurements), default=1.0)
 
     def wins(self, margin: float) -> bool:

@@ -27,12 +27,15 @@ def route(text: str) -> Route:
     return Route({"precision.policy": policy, **{f"compiler.{name}": "off" for name in names}})
 
 
-def confirmed(text: str, ratio: float) -> Confirmation:
-    item = Measurement(
-        fingerprint="f", route=route(text), environment="e", status=Status.OK, purpose=Purpose.CONFIRM,
-        latency_ms=ratio, default_ms=1.0, ratio=ratio, ratio_low=ratio, ratio_high=ratio,
-    )  # fmt: skip
-    return Confirmation(item.route, (item,))
+def confirmed(text: str, *ratios: float) -> Confirmation:
+    items = [
+        Measurement(
+            fingerprint="f", route=route(text), environment="e", status=Status.OK, purpose=Purpose.CONFIRM,
+            latency_ms=ratio, default_ms=1.0, ratio=ratio, ratio_low=ratio, ratio_high=ratio,
+        )
+        for ratio in ratios
+    ]  # fmt: skip
+    return Confirmation(route(text), tuple(items))
 
 
 def test_what_equally_fast_routes_share_is_left() -> None:
@@ -48,6 +51,14 @@ def test_routes_that_share_nothing_leave_the_fastest() -> None:
     plain = SimpleNamespace(predict=lambda routes: SimpleNamespace(log_ratio=np.zeros(len(routes))))
     alone = [Route({"compiler.a": "off"}), Route({"compiler.b": "off"})]
     assert shared(SPACE, plain, alone) == alone[0]
+
+
+def test_one_disturbed_rebuild_does_not_move_the_ratio_but_can_cost_the_win() -> None:
+    disturbed = confirmed("fp16 a", 0.300, 0.330, 0.301)
+    assert disturbed.ratio == 0.301
+    assert (disturbed.low, disturbed.high) == (0.300, 0.330)
+    assert disturbed.wins(0.005)
+    assert not confirmed("fp16 a", 0.9, 0.999, 0.9).wins(0.005)
 
 
 def test_of_winners_as_fast_as_each_other_the_simplest_wins() -> None:
