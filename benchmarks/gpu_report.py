@@ -99,6 +99,19 @@ def continued(rows: Sequence[Row]) -> dict[str, Row]:
     }
 
 
+def duels(rows: Sequence[Row]) -> dict[str, Row]:
+    """The winners of repeated tunes timed in one go: whether those of tunes with a history of their own tie."""
+    apart = {(row["network"], row["winner"]) for row in tunes(rows) if row["search"] == OURS}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["kind"] == "duel" and "error" not in row:
+            found.setdefault(row["network"], []).append(row)
+    return {
+        name: {**_winners(same), "apart": agreement([row for row in same if (name, row["winner"]) in apart])}
+        for name, same in found.items()
+    }
+
+
 def _of_networks(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Our tunes of each network that has several."""
     found: dict[str, list[Row]] = {}
@@ -165,7 +178,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
     aa = controls(rows)
     console.print("A/A:", {name: value for name, value in aa.items() if name != "rows"}, soft_wrap=True)
-    for label, networks in (("repeated", repeated(rows)), ("continued", continued(rows))):
+    for label, networks in (("repeated", repeated(rows)), ("continued", continued(rows)), ("duel", duels(rows))):
         for name, found in networks.items():
             console.print(f"{label}: {name}:", found, soft_wrap=True)
     for row in rows:
@@ -226,6 +239,7 @@ def main() -> None:
         "against": against(rows),
         "repeated": repeated(rows),
         "continued": continued(rows),
+        "duels": duels(rows),
         "control": controls(rows),
         "killed": [summary(row) for row in rows if row["kind"] == "kill"],
         "trap": trap(rows),

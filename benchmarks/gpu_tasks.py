@@ -1,4 +1,4 @@
-"""The parts of ``gpu_tuning.py``, each done in a process of its own: tunes, A/A controls, a kill, the fp32 trap."""
+"""The parts of ``gpu_tuning.py``, each done in its own process: tunes, duels, A/A controls, a kill, the fp32 trap."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from routecast.datasets.model import Model, open_model
 from routecast.datasets.route import Route
 from routecast.datasets.zoo import Network
 from routecast.tuner.backends.registry import get_backend
+from routecast.tuner.confirmation import CONFIRMATIONS, Confirmation
 from routecast.tuner.measure.runner import Limits
 from routecast.tuner.measure.workbench import BenchConfig, Workbench
 from routecast.tuner.results import TuneResult
@@ -56,7 +57,7 @@ class Task:
     """One part of the benchmark.
 
     Attributes:
-        kind: ``tune``, ``chain``, ``control``, ``kill`` or ``trap``; ``victim`` is the tune that ``kill`` kills.
+        kind: ``tune``, ``chain``, ``duel``, ``control``, ``kill`` or ``trap``; ``victim`` is what ``kill`` kills.
         network: name in ``gpu_networks``.
         search: one of ``SEARCHES``.
         seed: of the tune.
@@ -136,7 +137,8 @@ def add_row(setting: Setting, row: Mapping[str, Any]) -> None:
 def do(task: Task, setting: Setting) -> None:
     """Does a task; what cannot be done is a row as well."""
     kinds: dict[str, Callable[[Task, Setting], Iterable[dict[str, Any]]]] = {
-        "tune": _tunes, "chain": _tunes, "control": _control, "kill": _kill, "trap": _trap, "victim": _victim,
+        "tune": _tunes, "chain": _tunes, "duel": _duel, "control": _control, "kill": _kill, "trap": _trap,
+        "victim": _victim,
     }  # fmt: skip
     try:
         for row in kinds[task.kind](task, setting):
@@ -256,6 +258,22 @@ def _bench(task: Task, setting: Setting) -> Workbench:
     backend = get_backend(setting.backend)
     config = BenchConfig(ranges=network.ranges, limits=Limits(TIMEOUT_S))
     return Workbench(model, backend, backend.space(model), setting.scratch(task), config)
+
+
+def _duel(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:
+    """What the tunes of a network chose, rebuilt in turns and timed in one go beside the same default."""
+    rows = (json.loads(line) for line in setting.rows.read_text().splitlines())
+    mine = [row for row in rows if (row["network"], row["search"]) == (task.network, task.search)]
+    winners = [Route.parse(text) for text in dict.fromkeys(row["winner"] for row in mine if "winner" in row)]
+    if len(winners) < 2:
+        return
+    with _bench(task, setting) as bench:
+        bench.start()
+        turns = [[bench.measure(route, Purpose.CONFIRM) for route in winners] for _ in range(CONFIRMATIONS)]
+    for route, measurements in zip(winners, zip(*turns, strict=True), strict=True):
+        found = Confirmation(route, measurements)
+        measured = {"ratio": found.ratio, "low": found.low, "high": found.high}
+        yield {"winner": str(route), **measured, "measurements": [_brief(item) for item in measurements]}
 
 
 def _control(task: Task, setting: Setting) -> Iterable[dict[str, Any]]:

@@ -17,10 +17,11 @@ three times and timed beside the default, and only one that is surely faster eve
 - ``random``: random routes of the whole space.
 
 Beside them: 20 A/A repeats; tunes repeated as they were with a history of their own, with that of the tune before, and
-with other seeds; one tune killed and resumed; and resnet50 in fp32, which was seen to come out wrong. Tunes run side by
-side, as many as ``--processes`` on each GPU, since a tune alone leaves the GPU idle while it builds; the GPU's lock
-keeps timings alone. So the minutes are those of a busy machine. Parts are begun in the order of what matters most; what
-the time does not suffice for is not in the result, and said.
+with other seeds, and then their winners in a duel, rebuilt in turns and timed in one go; one tune killed and resumed;
+and resnet50 in fp32, which was seen to come out wrong. Tunes run side by side, as many as ``--processes`` on each GPU,
+since a tune alone leaves the GPU idle while it builds; the GPU's lock keeps timings alone. So the minutes are those of
+a busy machine. Parts are begun in the order of what matters most; what the time does not suffice for is not in the
+result, and said.
 """
 
 from __future__ import annotations
@@ -69,16 +70,17 @@ CONTROLS = 20
 # A tune that is killed and resumed takes longer than the others, so it gets fewer.
 KILLED_BUILDS = 4
 # Measurements of each kind of part, to share parts out among GPUs.
-_WEIGHTS = {"tune": 16, "chain": 16 * CHAINED, "kill": 12, "trap": 9, "control": 16}
+_WEIGHTS = {"tune": 16, "chain": 16 * CHAINED, "duel": 9, "kill": 12, "trap": 9, "control": 16}
 
 
-def plan(main: Sequence[str] = MAIN, others: Sequence[str] = OTHER_BATCHES) -> list[Task]:
+def plan(main: Sequence[str] = MAIN, others: Sequence[str] = OTHER_BATCHES, chained: int = CHAINED) -> list[Task]:
     """All parts, what matters most first."""
     again = [name for name in main if name in REPEATED]
-    tasks = [Task("chain", name, repeats=CHAINED) for name in again]
+    tasks = [Task("chain", name, repeats=chained) for name in again]
     tasks += [Task("tune", name) for name in main if name not in again]
     tasks += [Task("tune", name, time=time) for time in TIMES for name in again]
     tasks += [Task("tune", name, seed=seed) for seed in SEEDS for name in again]
+    tasks += [Task("duel", name) for name in again]
     tasks += [Task("control", name, repeats=math.ceil(CONTROLS / len(main))) for name in main]
     tasks += [Task("tune", name, search) for search in ("fast", "fp16, then fast") for name in main]
     tasks += [Task("tune", name, "random") for name in main]
@@ -110,6 +112,7 @@ class Lane:
     def __init__(self, gpu: str, cores: Sequence[int], tasks: Sequence[Task], setting: Setting, until: float) -> None:
         self._tasks = iter(tasks)
         self._next = threading.Lock()
+        self._ends: defaultdict[str, list[threading.Event]] = defaultdict(list)
         self._cores, self._setting, self._until = cores, setting, until
         self._environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -126,9 +129,19 @@ class Lane:
         while True:
             with self._next:
                 task = next(self._tasks, None)
-            if task is None:
-                return
+                if task is None:
+                    return
+                *before, ended = self._begun(task)
+            if task.kind == "duel":
+                for other in before:
+                    other.wait()
             self._do(task)
+            ended.set()
+
+    def _begun(self, task: Task) -> list[threading.Event]:
+        """The ends of all tasks of a network that were begun so far, the last for this one."""
+        self._ends[task.network].append(threading.Event())
+        return list(self._ends[task.network])
 
     def _do(self, task: Task) -> None:
         began = time.time()
@@ -155,7 +168,7 @@ def run(options: argparse.Namespace, setting: Setting) -> None:
     """Does all tasks that there is time for."""
     (setting.folder / "logs").mkdir(parents=True, exist_ok=True)
     until = time.time() + 60 * options.minutes
-    tasks = plan() if not options.networks else plan(options.networks, ())
+    tasks = _plan(options)
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // len(options.gpus))
     threads = []
@@ -167,11 +180,15 @@ def run(options: argparse.Namespace, setting: Setting) -> None:
     print(f"all done {until - time.time():.0f} s before time was up", flush=True)
 
 
+def _plan(options: argparse.Namespace) -> list[Task]:
+    main, others = (options.networks, ()) if options.networks else (MAIN, OTHER_BATCHES)
+    return plan(main, others, options.chained)
+
+
 def export_all(options: argparse.Namespace, setting: Setting) -> None:
     """Exports every network of the plan, in the order of need."""
     folder = setting.folder / "networks"
-    tasks = plan() if not options.networks else plan(options.networks, ())
-    names = dict.fromkeys(task.network for task in tasks)
+    names = dict.fromkeys(task.network for task in _plan(options))
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         list(pool.map(partial(export, folder=folder), names))
 
@@ -183,6 +200,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("task", nargs="?", help="of ``task``: its JSON")
     parser.add_argument("--networks", nargs="*", help="instead of those held out")
+    parser.add_argument("--chained", type=int, default=CHAINED, help="tunes one after the other with one history")
     parser.add_argument("--gpus", nargs="*", default=["0"])
     parser.add_argument("--processes", type=int, default=14, help="side by side on each GPU")
     parser.add_argument("--minutes", type=float, default=10.0)

@@ -4,9 +4,9 @@
 
 Each of ``--children`` forked processes loads the network and times it, then again and again after it has renewed
 nothing, what is prepared (inputs and CUDA graph), or the executable (context and device memory), in random order. A
-second mode of the latency so shows what it belongs to: what must be renewed to leave it, or to come into it. Beside
-them ``--neighbours`` processes compute on the CPU, build the network, hold it loaded, or load it again and again under
-the GPU's lock.
+second mode of the latency so shows what it belongs to: what must be renewed to leave it, or to come into it. Each load
+happens on one core, drawn at random: host memory that the driver takes then lies near it. Beside them ``--neighbours``
+processes compute on the CPU, build the network, hold it loaded, or load it again and again under the GPU's lock.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import groupby, pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -73,25 +75,43 @@ def main() -> None:
                     found = children.submit(timed, *task).result()
                     rows += [{"beside": kind, "child": child, **row} for row in found]
                     print(f"{kind:<10}", *(f"{row['latency_ms']:.4f}" for row in found), "ms", flush=True)
-    Console().print(table(rows))
+    Console().print(table(rows), by_core(rows))
     save("timing_states", rows, backend.environment(), network=model.name, neighbours=options.neighbours)
 
 
 def timed(name: str, built: Artifact, static: Path, inputs: InputSet, renewals: int, seed: int) -> list[Row]:
     """Latencies in ms of a network in this process, the first and then one after each renewal."""
-    backend = get_backend(name)
-    executable = backend.load(built, Route(), static)
-    executable.prepare(inputs)
-    rows = [{"renewed": "process", **_latency(executable), "device_state": backend.device_state()}]
-    for renewed in np.random.default_rng(seed).permutation(RENEWED * renewals).tolist():
+    backend, rng, rows = get_backend(name), np.random.default_rng(seed), list[Row]()
+    cores = sorted(os.sched_getaffinity(0))
+
+    def load() -> tuple[int, Executable]:
+        core = int(rng.choice(cores))
+        with _on(core):
+            loaded = backend.load(built, Route(), static)
+            loaded.prepare(inputs)
+        return core, loaded
+
+    core, executable = load()
+    for renewed in ["process", *rng.permutation(RENEWED * renewals).tolist()]:
         if renewed == "executable":
             executable.close()
-            executable = backend.load(built, Route(), static)
-        if renewed != "nothing":
+            core, executable = load()
+        elif renewed == "preparation":
             executable.prepare(inputs)
-        rows.append({"renewed": renewed, **_latency(executable), "device_state": backend.device_state()})
+        measured = {**_latency(executable), "device_state": backend.device_state()}
+        rows.append({"renewed": renewed, "core": core, **measured})
     executable.close()
     return rows
+
+
+@contextlib.contextmanager
+def _on(core: int) -> Iterator[None]:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _latency(executable: Executable) -> Row:
@@ -102,12 +122,9 @@ def _latency(executable: Executable) -> Row:
 
 def table(rows: list[Row]) -> Table:
     """How many timings were slow after each renewal, by whether the one before it in the same process was."""
-    usual = float(np.quantile([row["latency_ms"] for row in rows], 0.25))
+    usual = _usual(rows)
     shown = Table("beside", "renewed", "slow after fast", "slow after slow", title=f"usually {usual:.4g} ms")
-
-    def slow(row: Row) -> bool:
-        return math.log(row["latency_ms"] / usual) > SLOW
-
+    slow = partial(_is_slow, usual=usual)
     for kind, found in groupby(rows, lambda row: row["beside"]):
         same = list(found)
         firsts = [slow(row) for row in same if row["renewed"] == "process"]
@@ -117,6 +134,24 @@ def table(rows: list[Row]) -> Table:
             after = {before: [now for was, what, now in steps if (was, what) == (before, renewed)] for before in (0, 1)}
             shown.add_row(kind, renewed, *(f"{sum(after[before])} of {len(after[before])}" for before in (0, 1)))
     return shown
+
+
+def by_core(rows: list[Row]) -> Table:
+    """How many timings were slow, by the core that the network was loaded on."""
+    usual = _usual(rows)
+    shown = Table("loaded on core", "slow")
+    for core in sorted({row["core"] for row in rows}):
+        found = [_is_slow(row, usual) for row in rows if row["core"] == core]
+        shown.add_row(str(core), f"{sum(found)} of {len(found)}")
+    return shown
+
+
+def _usual(rows: list[Row]) -> float:
+    return float(np.quantile([row["latency_ms"] for row in rows], 0.25))
+
+
+def _is_slow(row: Row, usual: float) -> bool:
+    return math.log(row["latency_ms"] / usual) > SLOW
 
 
 @contextlib.contextmanager

@@ -3,20 +3,22 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gpu_report import against, by_network, continued, controls, outcome, read_rows, repeated, show
+from gpu_report import against, by_network, continued, controls, duels, outcome, read_rows, repeated, show
 from gpu_spaces import AsTrtexec, AsTrtexecInHalf, TrtexecSpace
 from gpu_tasks import SEARCHES, Setting, Task, add_row, tune_row
-from gpu_tuning import CHAINED, CONTROLS, MAIN, REPEATED, SEEDS, lanes, plan
+from gpu_tuning import CHAINED, CONTROLS, MAIN, REPEATED, SEEDS, Lane, lanes, plan
 from rich.console import Console
 
 from routecast.costmodel import BUILTIN as COST_MODEL
-from routecast.datasets.measurement import Measurement, Purpose
+from routecast.datasets.measurement import Measurement, Purpose, Status
 from routecast.datasets.model import Model
 from routecast.datasets.records import BUILTIN, Records
 from routecast.datasets.route import Route
@@ -248,3 +250,88 @@ def test_of_tunes_with_one_history_the_first_is_a_tune_like_any_other() -> None:
     assert (found["again"], found["after_the_first"]) == ("differ", "tie")
     assert by_network(rows)["a"]["routecast"]["time"] == 1
     assert len(repeated(rows)["a"]["winners"]) == 2
+
+
+def test_a_duel_says_whether_what_tunes_apart_chose_is_equally_fast() -> None:
+    tuned = [row(winner="x=1"), row(seed=1, winner="x=2", ratio=0.504, low=0.503, high=0.505), row("b"), row("c")]
+    chain = [row(kind="chain", time=number, winner=f"x={number}") for number in (1, 3)]
+    ratios = {"x=1": 0.500, "x=2": 0.502, "x=3": 0.450}
+    fought = [
+        row(kind="duel", winner=winner, ratio=ratio, low=ratio - 0.0005, high=ratio + 0.0005)
+        for winner, ratio in ratios.items()
+    ]
+    found = duels([*tuned, *chain, *fought, row("b", kind="duel", error="no GPU")])
+    assert list(found) == ["a"]
+    assert found["a"]["apart"] == "tie"  # x=3 had the history of another
+    assert found["a"]["winners"] == ["x=1", "x=2", "x=3"]
+    fought[1] |= {"ratio": 0.51, "low": 0.509, "high": 0.511}
+    assert duels([*tuned, *fought])["a"]["apart"] == "differ"
+
+
+def test_a_duel_waits_for_the_tunes_of_its_network_and_for_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [Task("tune", "a"), Task("tune", "b"), Task("duel", "a"), Task("control", "a")]
+    lane = Lane("0", [0], tasks, Setting(tmp_path, "onnxruntime", "", 8), math.inf)
+    open_a, open_b, done = threading.Event(), threading.Event(), list[str]()
+    gates = {"tune-a": open_a, "tune-b": open_b}
+
+    def work(task: Task) -> None:
+        gates.get(f"{task.kind}-{task.network}", threading.Event()).wait(5 if task.kind == "tune" else 0)
+        done.append(f"{task.kind}-{task.network}")
+
+    monkeypatch.setattr(lane, "_do", work)
+    threads = lane.start(4)
+    while done != ["control-a"]:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert done == ["control-a"]  # the duel has not begun
+    open_a.set()
+    while len(done) < 3:
+        time.sleep(0.01)
+    assert done == ["control-a", "tune-a", "duel-a"]
+    open_b.set()
+    for thread in threads:
+        thread.join()
+
+
+class Bench:
+    """Measures routes as told, and remembers the order."""
+
+    def __init__(self, ratios: dict[str, list[float]]) -> None:
+        self.ratios, self.order = ratios, list[str]()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def measure(self, route: Route, purpose: Purpose) -> Measurement:
+        self.order.append(str(route))
+        ratio = self.ratios[str(route)][self.order.count(str(route)) - 1]
+        return Measurement(
+            fingerprint="f", route=route, environment="e", status=Status.OK, purpose=purpose, latency_ms=ratio,
+            default_ms=1.0, ratio=ratio, ratio_low=ratio - 0.001, ratio_high=ratio + 0.001,
+        )  # fmt: skip
+
+
+def test_a_duel_times_the_winners_of_its_network_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_tasks
+
+    setting = Setting(tmp_path, "tensorrt-rtx", "", 8)
+    tuned = [row(winner="x=1"), row(seed=1, winner="x=2"), row(seed=2, winner="x=1"), row("b", winner="x=3")]
+    for one in [*tuned, row(search="fast", winner="x=4"), {**row(seed=3), "error": "broken"}]:
+        add_row(setting, one)
+    bench = Bench({"x=1": [0.5, 0.6, 0.51], "x=2": [0.5, 0.5, 0.5]})
+    monkeypatch.setattr(gpu_tasks, "_bench", lambda task, setting: bench)
+    gpu_tasks.do(Task("duel", "a"), setting)
+    assert bench.order == ["x=1", "x=2"] * 3
+    fought = [one for one in read_rows([setting.rows]) if one["kind"] == "duel"]
+    assert [(one["winner"], one["ratio"]) for one in fought] == [("x=1", 0.51), ("x=2", 0.5)]
+    assert (fought[0]["low"], fought[0]["high"]) == (pytest.approx(0.499), pytest.approx(0.601))
+    gpu_tasks.do(Task("duel", "b"), setting)  # they agree: nothing to fight about
+    assert len(bench.order) == 6
