@@ -75,8 +75,8 @@ def main() -> None:
                     found = children.submit(timed, *task).result()
                     rows += [{"beside": kind, "child": child, **row} for row in found]
                     print(f"{kind:<10}", *(f"{row['latency_ms']:.4f}" for row in found), "ms", flush=True)
+            save("timing_states", rows, backend.environment(), network=model.name, neighbours=options.neighbours)
     Console().print(table(rows), by_core(rows))
-    save("timing_states", rows, backend.environment(), network=model.name, neighbours=options.neighbours)
 
 
 def timed(name: str, built: Artifact, static: Path, inputs: InputSet, renewals: int, seed: int) -> list[Row]:
